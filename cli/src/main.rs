@@ -1,0 +1,2 @@
+//! The poolsim command.
+fn main() {}

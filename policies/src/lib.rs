@@ -1,0 +1,2 @@
+//! Every allocator policy.
+#![forbid(unsafe_code)]

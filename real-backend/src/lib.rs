@@ -1,0 +1,1 @@
+//! The Device trait over the CUDA driver.

@@ -1,0 +1,2 @@
+//! Run records in, bytes out.
+#![forbid(unsafe_code)]

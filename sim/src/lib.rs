@@ -1,0 +1,2 @@
+//! The simulated device and the replay engine.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Trace formats in, events out.
+#![forbid(unsafe_code)]
