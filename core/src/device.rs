@@ -1,6 +1,7 @@
 //! The mechanism: address space, physical memory, streams and time.
 
 use crate::error::DeviceError;
+use crate::recording::Action;
 use crate::units::{Bytes, DevAddr, FenceId, Nanos, PageId, RangeId, Slot, StreamId};
 use serde::{Deserialize, Serialize};
 
@@ -200,6 +201,11 @@ pub trait Device {
     fn synchronize(&mut self, scope: SyncScope) -> Result<(), DeviceError>;
     /// Charges host time or driver-internal work that is none of the calls above (a driver pool's page moves).
     fn charge(&mut self, op: DeviceOp, calls: u64, bytes: Bytes);
+    /// Writes a decision into the log that `verify`, `--decisions` and the parity tests read, if a log is
+    /// kept. Policies note what they take from and give to the device and every free that completes
+    /// later than it was requested; the engine writes the rest (`Alloc`, `FreeRequested`, the
+    /// `FreeCompleted` of a free that completes at once, `Oom`).
+    fn note(&mut self, action: Action, addr: DevAddr, size: Bytes, stream: StreamId);
 }
 
 /// A device that a replay engine drives: the engine alone moves time and says when recorded work is done.

@@ -32,5 +32,6 @@ pub use event::{Batch, Event, EventKind, EventSource, PoolFlags, TraceHeader};
 pub use heap::{BlockState, BlockView, HeapImage, HeapVisitor, RangeView};
 pub use policy::{AllocRequest, Gauge, Grant, Policy, PoolOp, PoolStats};
 pub use record::RunRecord;
+pub use recording::{Action, DriverAnswer, Entry, Recording};
 pub use trace::{Trace, TraceReader};
 pub use units::{BlockId, Bytes, DevAddr, FenceId, Nanos, PageId, PoolId, RangeId, Slot, StreamId};

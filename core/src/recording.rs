@@ -67,6 +67,24 @@ pub struct Entry {
     pub action: Action,
 }
 
+/// What the recorded driver answered to a fallible call, in call order: the part of a recording that no
+/// simulator can decide. `reserve` and `populate` calls take one answer each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriverAnswer {
+    /// `reserve` gave a range of this size at this address.
+    Range {
+        /// First address.
+        addr: DevAddr,
+        /// Length in bytes; 0 if the recording does not say (an expandable reservation).
+        size: Bytes,
+    },
+    /// `populate` succeeded.
+    Populated,
+    /// The call failed for want of memory.
+    OutOfMemory,
+}
+
 /// A recording of one device.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
