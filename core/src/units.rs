@@ -62,6 +62,11 @@ handles! {
     FenceId(u32);
 }
 
+impl StreamId {
+    /// Stands for "some other stream" where a trace knows that a free had to wait but not for which stream.
+    pub const FOREIGN: StreamId = StreamId(u16::MAX);
+}
+
 impl PoolId {
     /// The default pool.
     pub const DEFAULT: PoolId = PoolId(0);
