@@ -6,7 +6,7 @@
 use crate::event::{Annotation, TraceHeader};
 use crate::heap::HeapImage;
 use crate::stack::{StackId, StackTable};
-use crate::units::{Bytes, DevAddr, Nanos, StreamId};
+use crate::units::{Bytes, DevAddr, Nanos, PoolId, StreamId};
 use serde::{Deserialize, Serialize};
 
 /// What an entry says happened. PyTorch's action names.
@@ -50,7 +50,7 @@ impl Action {
     }
 }
 
-/// One entry of a recording. 40 bytes.
+/// One entry of a recording. 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// When, since the first entry.
@@ -92,6 +92,8 @@ pub struct Recording {
     pub header: TraceHeader,
     /// Entries, oldest first.
     pub entries: Vec<Entry>,
+    /// The pool of each entry where the recorder says it (PyTorch 2.12 and newer), else empty.
+    pub entry_pools: Vec<PoolId>,
     /// The heap when the recording was written. Block slots are not known.
     pub heap: HeapImage,
     /// All stacks.
