@@ -1,2 +1,16 @@
-//! Every allocator policy.
+//! Every allocator policy, and what policies share: one spec grammar, one parameter table each, one registry.
+//!
+//! A policy is a file with a [`PolicyDef`] and a row in the table of `registry.rs`. It implements
+//! [`poolsim_core::Policy`] directly, or composes [`caching::Caching`] from stages.
 #![forbid(unsafe_code)]
+
+pub mod divisions;
+pub mod nearest;
+pub mod params;
+pub mod registry;
+pub mod spec;
+
+pub use divisions::Divisions;
+pub use params::{Effect, ParamDef, ParamDefault, ParamKind, ParamValue, Params};
+pub use registry::{BuildEnv, Built, OomRule, PolicyDef, Preset, Registry, Resolved, Warning};
+pub use spec::{PolicySpec, SpecValue};
