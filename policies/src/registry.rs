@@ -32,8 +32,11 @@ pub struct PolicyDef {
     /// Settings that do nothing or do harm as combined.
     pub check: fn(&Params, &BuildEnv) -> Vec<Warning>,
     /// Makes one. An error is for values that contradict each other or the device.
-    pub build: fn(&Params, &BuildEnv) -> Result<Box<dyn Policy>, ConfigError>,
+    pub build: Build,
 }
+
+/// What makes a policy of its parameters.
+pub type Build = fn(&Params, &BuildEnv) -> Result<Box<dyn Policy>, ConfigError>;
 
 /// A named setting of a policy: `NAME` means `policy,items`.
 #[derive(Clone, Copy, Debug)]
