@@ -1,0 +1,3 @@
+//! A module per command.
+
+pub mod devices;

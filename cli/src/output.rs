@@ -1,0 +1,99 @@
+//! Where results go, and how a command ends.
+
+use serde::Serialize;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How a command ended without an error of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All is well.
+    Fine,
+    /// A result that is a failure (a difference, one bad file of several); it was already reported.
+    Failed,
+    /// The command line asked for something that is not there.
+    Usage,
+    /// The simulated job ran out of memory.
+    OutOfMemory,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> ExitCode {
+        ExitCode::from(match ending {
+            Ending::Fine => 0,
+            Ending::Failed => 1,
+            Ending::Usage => 2,
+            Ending::OutOfMemory => 3,
+        })
+    }
+}
+
+/// A command line that is well formed but asks for what is not there (an unknown policy).
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Standard output.
+pub struct Out(BufWriter<io::Stdout>);
+
+impl Out {
+    /// Standard output, buffered.
+    pub fn stdout() -> Self {
+        Out(BufWriter::new(io::stdout()))
+    }
+
+    /// Prints one JSON document.
+    pub fn json<T: Serialize>(&mut self, document: &T) -> anyhow::Result<()> {
+        serde_json::to_writer_pretty(&mut self.0, document).map_err(io::Error::from)?;
+        writeln!(self.0)?;
+        Ok(())
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Columns that a table may take: the terminal's, or `None` where the output is no terminal.
+pub fn width() -> Option<usize> {
+    io::stdout()
+        .is_terminal()
+        .then(|| console_width().unwrap_or(80))
+}
+
+fn console_width() -> Option<usize> {
+    let (_, columns) = indicatif::TermFeatures::for_terminal()?;
+    Some(columns)
+}
+
+/// True if some cause of the error is a closed pipe.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// A progress bar on standard error that shows itself only on a terminal and only for work that lasts.
+pub fn progress(total: u64, what: &'static str) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(total);
+    let style = indicatif::ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}")
+        .expect("the template is well formed");
+    bar.set_style(style);
+    bar.set_message(what);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
