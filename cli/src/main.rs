@@ -4,11 +4,11 @@
 mod args;
 mod cmd;
 mod output;
-mod size;
 
 use args::{Cli, Command};
 use clap::Parser;
 use output::{Ending, Out};
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -31,12 +31,6 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
     match cli.command {
-        Command::Info(args) => cmd::info::run(&args, out),
-        Command::Convert(args) => cmd::convert::run(&args, out),
-        Command::Replay(args) => cmd::replay::run(&args, out),
-        Command::Verify(args) => cmd::verify::run(&args, out),
-        Command::Bench(args) => cmd::bench::run(&args, out),
-        Command::Policies(args) => cmd::policies::run(&args, out),
         Command::Devices(args) => cmd::devices::run(&args, out),
     }
 }

@@ -1,9 +1,8 @@
 //! Where results go, and how a command ends.
 
 use serde::Serialize;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// How a command ended without an error of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,32 +67,9 @@ impl Write for Out {
     }
 }
 
-/// Columns that a table may take: the terminal's, or `None` where the output is no terminal.
-pub fn width() -> Option<usize> {
-    io::stdout()
-        .is_terminal()
-        .then(|| console_width().unwrap_or(80))
-}
-
-fn console_width() -> Option<usize> {
-    let (_, columns) = indicatif::TermFeatures::for_terminal()?;
-    Some(columns)
-}
-
 /// True if some cause of the error is a closed pipe.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     })
-}
-
-/// A progress bar on standard error that shows itself only on a terminal and only for work that lasts.
-pub fn progress(total: u64, what: &'static str) -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new(total);
-    let style = indicatif::ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}")
-        .expect("the template is well formed");
-    bar.set_style(style);
-    bar.set_message(what);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

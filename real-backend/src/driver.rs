@@ -62,8 +62,8 @@ fn describe(ordinal: i32) -> Result<Gpu, DeviceError> {
     let device = result::device::get(ordinal).map_err(|e| failed("cuDeviceGet", e))?;
     let name = result::device::get_name(device).map_err(|e| failed("cuDeviceGetName", e))?;
     // SAFETY: `device` is a handle that the driver just gave.
-    let total = unsafe { result::device::total_mem(device) }
-        .map_err(|e| failed("cuDeviceTotalMem", e))?;
+    let total =
+        unsafe { result::device::total_mem(device) }.map_err(|e| failed("cuDeviceTotalMem", e))?;
     let has = |attribute| {
         // SAFETY: as above.
         unsafe { result::device::get_attribute(device, attribute) }

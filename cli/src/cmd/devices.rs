@@ -27,7 +27,8 @@ pub fn run(args: &DevicesArgs, out: &mut Out) -> anyhow::Result<Ending> {
         if gpu.virtual_memory {
             features.push("page mapping");
         }
-        let features = if features.is_empty() { "no memory pools".into() } else { features.join(", ") };
+        let features =
+            if features.is_empty() { "no memory pools".into() } else { features.join(", ") };
         writeln!(out, "{:3}  {}  {}  {features}", gpu.index, gpu.name, ShowBytes(gpu.total))?;
     }
     Ok(Ending::Fine)
