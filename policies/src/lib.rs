@@ -7,6 +7,7 @@
 pub mod divisions;
 pub mod nearest;
 pub mod params;
+pub mod pytorch;
 pub mod registry;
 pub mod spec;
 

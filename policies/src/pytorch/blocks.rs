@@ -1,0 +1,157 @@
+//! The block table: every block of one allocator, its neighbours and its place in a free index.
+
+use poolsim_core::units::{BlockId, Bytes, DevAddr};
+
+/// Marks "no block".
+pub const NONE: u32 = u32::MAX;
+
+/// The block belongs to the program.
+pub const ALLOCATED: u8 = 1;
+/// The block has memory behind it. False only for address space of expandable segments.
+pub const MAPPED: u8 = 2;
+/// The block lies in an expandable segment.
+pub const EXPANDABLE: u8 = 4;
+/// Other streams were recorded on the block, or their fences have not passed yet.
+pub const SHARED: u8 = 8;
+/// The block lies in a free index.
+pub const INDEXED: u8 = 16;
+
+/// Sizes are kept in units of 512 bytes, so that a block takes 32 bytes and every reservation up to 2 TiB fits.
+pub const UNIT_SHIFT: u32 = 9;
+
+/// A block. Neighbours are those of the same segment, in address order.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    /// First address.
+    pub addr: DevAddr,
+    /// Bytes asked for. Free blocks keep a stale value, as PyTorch's do.
+    pub requested: Bytes,
+    /// Length in units of 512 bytes.
+    pub units: u32,
+    /// The neighbour below, or [`NONE`].
+    pub prev: u32,
+    /// The neighbour above, or [`NONE`].
+    pub next: u32,
+    /// The heap (pool, stream and size class) that the block belongs to.
+    pub heap: u16,
+    /// Flag bits.
+    pub flags: u8,
+}
+
+impl Block {
+    /// Length in bytes.
+    #[inline]
+    pub fn size(&self) -> Bytes {
+        Bytes::from(self.units) << UNIT_SHIFT
+    }
+
+    /// First address behind the block.
+    #[inline]
+    pub fn end(&self) -> DevAddr {
+        self.addr + self.size()
+    }
+
+    /// Whether a flag is set.
+    #[inline]
+    pub fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether the block has a neighbour.
+    #[inline]
+    pub fn is_split(&self) -> bool {
+        (self.prev & self.next) != NONE
+    }
+
+    /// Whether nobody holds the block: it is free, or unmapped address space.
+    #[inline]
+    pub fn usable(&self) -> bool {
+        self.flags & (ALLOCATED | SHARED) == 0
+    }
+}
+
+/// All blocks by number, with the side tables that only some operations touch.
+#[derive(Clone, Debug, Default)]
+pub struct Blocks {
+    /// The blocks. Unused entries are on `unused`.
+    pub table: Vec<Block>,
+    /// Links of the free index's lists: before, after.
+    pub links: Vec<[u32; 2]>,
+    /// The trace's slot of each allocated block.
+    pub slots: Vec<u32>,
+    /// Lookup count of the pool when the block entered the index (ages for garbage collection).
+    pub ages: Vec<u32>,
+    unused: Vec<u32>,
+}
+
+impl Blocks {
+    /// A new block's number.
+    #[inline]
+    pub fn add(&mut self, block: Block) -> u32 {
+        if let Some(id) = self.unused.pop() {
+            self.table[id as usize] = block;
+            return id;
+        }
+        self.grow(block)
+    }
+
+    #[cold]
+    fn grow(&mut self, block: Block) -> u32 {
+        let id = self.table.len() as u32;
+        assert!(id != NONE, "fewer than 2^32 - 1 blocks");
+        self.table.push(block);
+        self.links.push([NONE; 2]);
+        self.slots.push(NONE);
+        self.ages.push(0);
+        id
+    }
+
+    /// The number may be used again.
+    #[inline]
+    pub fn drop_block(&mut self, id: u32) {
+        self.table[id as usize].flags = 0;
+        self.unused.push(id);
+    }
+
+    /// A block.
+    #[inline]
+    pub fn get(&self, id: u32) -> &Block {
+        &self.table[id as usize]
+    }
+
+    /// A block, to change.
+    #[inline]
+    pub fn get_mut(&mut self, id: u32) -> &mut Block {
+        &mut self.table[id as usize]
+    }
+
+    /// The order of a free index: size, then address.
+    #[inline]
+    pub fn key(&self, id: u32) -> (u32, DevAddr) {
+        let b = self.get(id);
+        (b.units, b.addr)
+    }
+
+    /// Cuts the low `units` off a block into a new block before it. The old block keeps its number and is the
+    /// upper part, as in PyTorch, where that decides which one keeps a stale requested size.
+    #[inline]
+    pub fn cut_low(&mut self, id: u32, units: u32) -> u32 {
+        let old = *self.get(id);
+        debug_assert!(units < old.units);
+        let low = self.add(Block { requested: 0, units, next: id, ..old });
+        if old.prev != NONE {
+            self.get_mut(old.prev).next = low;
+        }
+        let high = self.get_mut(id);
+        high.prev = low;
+        high.units -= units;
+        high.addr += Bytes::from(units) << UNIT_SHIFT;
+        low
+    }
+
+    /// The handle that the policy hands out for a block.
+    #[inline]
+    pub fn handle(id: u32) -> BlockId {
+        BlockId(id)
+    }
+}
