@@ -16,6 +16,7 @@
 
 mod blocks;
 pub mod config;
+pub mod def;
 mod expandable;
 mod free;
 mod heap;
@@ -28,6 +29,7 @@ mod stats;
 mod walk;
 
 pub use config::Config;
+pub use def::DEF;
 
 use blocks::Blocks;
 use heap::Heaps;
