@@ -1,6 +1,7 @@
 //! The mechanism: address space, physical memory, streams and time.
 
 use crate::error::DeviceError;
+use crate::record::Decision;
 use crate::recording::Action;
 use crate::units::{Bytes, DevAddr, FenceId, Nanos, PageId, RangeId, Slot, StreamId};
 use serde::{Deserialize, Serialize};
@@ -223,6 +224,27 @@ pub trait ReplayTarget: Device {
     fn ledger(&self) -> &Ledger;
     /// Physical bytes that are taken at present.
     fn used_bytes(&self) -> Bytes;
+
+    /// Whether [`Device::note`] keeps anything. Engines skip their own notes if not.
+    fn keeps_log(&self) -> bool {
+        false
+    }
+    /// Lines noted from now on belong to this event. Called only if a log is kept.
+    fn set_event(&mut self, event: u64) {
+        let _ = event;
+    }
+    /// The log, oldest line first.
+    fn log(&self) -> &[Decision] {
+        &[]
+    }
+    /// Forgets the log so far, for readers that take it line by line.
+    fn clear_log(&mut self) {}
+    /// Whether every byte of `[addr, addr + len)` is memory that this device handed out and did not get
+    /// back; `None` if it cannot tell.
+    fn backed(&self, addr: DevAddr, len: Bytes) -> Option<bool> {
+        let _ = (addr, len);
+        None
+    }
 }
 
 /// A device address range with its length, for messages.

@@ -130,6 +130,9 @@ pub trait Policy: Send {
     /// Takes over a recorded heap before the first event. Returns the block of each live slot, in
     /// the image's order, or `None` if this policy cannot start from a foreign heap; the engine
     /// then sends the live allocations as requests.
+    ///
+    /// Blocks in state `Pending` are restored as if the program still held them, and are returned too: the
+    /// trace frees each by a `FreeLater` before anything else, which the engine then does not note in the log.
     fn restore(&mut self, dev: &mut dyn Device, heap: &HeapImage) -> Option<Vec<(Slot, BlockId)>> {
         let _ = (dev, heap);
         None
