@@ -28,8 +28,25 @@ Exit codes:
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// List the policies, or describe one with its parameters
+    Policies(PoliciesArgs),
     /// List the GPUs of this machine
     Devices(DevicesArgs),
+}
+
+/// Arguments of `policies`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim policies
+  poolsim policies pytorch")]
+pub struct PoliciesArgs {
+    /// Describe this policy
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print one JSON document: {"policies": [...]}
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `devices`.

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
     match cli.command {
+        Command::Policies(args) => cmd::policies::run(&args, out),
         Command::Devices(args) => cmd::devices::run(&args, out),
     }
 }

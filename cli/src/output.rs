@@ -1,7 +1,7 @@
 //! Where results go, and how a command ends.
 
 use serde::Serialize;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 /// How a command ended without an error of its own.
@@ -72,4 +72,36 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     })
+}
+
+/// Text wrapped to the terminal (100 columns where there is none), each line after `indent` blanks.
+pub fn paragraph(text: &str, indent: usize) -> String {
+    let columns = width().unwrap_or(100).clamp(40, 100);
+    let mut lines = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used == 0 || used + 1 + length > columns {
+            if used > 0 {
+                lines.push('\n');
+            }
+            lines.push_str(&" ".repeat(indent));
+            used = indent;
+        } else {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines.push('\n');
+    lines
+}
+
+/// Columns that a table may take: the terminal's, or `None` where the output is no terminal.
+pub fn width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    Some(terminal_size::terminal_size().map_or(80, |(columns, _)| usize::from(columns.0)))
 }

@@ -2,6 +2,7 @@
 
 use crate::args::DevicesArgs;
 use crate::output::{Ending, Out};
+use poolsim_core::DeviceError;
 use poolsim_core::units::ShowBytes;
 use poolsim_real_backend::driver::{self, Machine};
 use serde_json::json;
@@ -9,10 +10,11 @@ use std::io::Write;
 
 /// Lists the GPUs, or says what is missing.
 pub fn run(args: &DevicesArgs, out: &mut Out) -> anyhow::Result<Ending> {
-    let machine = driver::list_gpus().map_err(|error| {
-        anyhow::anyhow!(
-            "{error}; poolsim simulates without a GPU, to use one check that `nvidia-smi` lists it"
-        )
+    let machine = driver::list_gpus().map_err(|error| match error {
+        DeviceError::Unsupported(what) => anyhow::anyhow!(
+            "no GPU can be used here: {what}; check that `nvidia-smi` lists one (simulating needs none)"
+        ),
+        other => other.into(),
     })?;
     if args.json {
         out.json(&document(&machine))?;

@@ -1,3 +1,4 @@
 //! A module per command.
 
 pub mod devices;
+pub mod policies;
