@@ -51,7 +51,8 @@ fn describe(def: &PolicyDef, out: &mut Out) -> anyhow::Result<()> {
     }
     writeln!(out, "\nRules")?;
     for rule in def.rules.lines() {
-        out.write_all(paragraph(rule, 2).as_bytes())?;
+        let text = paragraph(rule, 4);
+        writeln!(out, "  - {}", text.trim())?;
     }
     writeln!(out, "\nSource")?;
     out.write_all(paragraph(def.source, 2).as_bytes())?;
