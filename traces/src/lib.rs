@@ -5,8 +5,24 @@
 #![forbid(unsafe_code)]
 
 mod compression;
+mod digest;
+pub mod format;
+mod frame;
 pub mod import;
+mod load;
 mod open;
+mod reader;
+mod section;
+mod storage;
+mod tables;
+mod tally;
+pub mod transform;
+mod varint;
+mod writer;
 
+pub use digest::{Digest, Digester, digest};
 pub use import::{Imported, Importer, Input};
 pub use open::{DeviceSummary, OpenOptions, Opened, Source, open};
+pub use reader::{PstReader, read_all};
+pub use tables::{OwnedTables, Tables};
+pub use writer::{PstWriter, write_pst};

@@ -2,6 +2,7 @@
 
 use crate::compression::{Peeled, Stream, peel};
 use crate::import::{IMPORTERS, Importer, Input, SNIFF_LEN, read_error};
+use crate::reader::{PstReader, read_all};
 use poolsim_core::error::{Place, TraceErrorKind};
 use poolsim_core::{Recording, Trace, TraceError};
 use std::fmt::Write;
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct OpenOptions {
     /// Which device of a file that holds several.
     pub device: Option<u32>,
+    /// Reads a damaged or unfinished `.pst` up to its last complete frame; a note in the header says what was lost.
+    pub recover: bool,
 }
 
 /// A device of a file.
@@ -34,6 +37,27 @@ pub enum Source {
     Recording(Box<Recording>),
     /// Requests.
     Trace(Box<Trace>),
+    /// Requests, left in the file and streamed.
+    Pst(PstReader),
+}
+
+impl Source {
+    /// The requests, in memory.
+    ///
+    /// # Errors
+    /// Those of reading a `.pst`; and for a recording, which must be turned into requests by inferring
+    /// what its decisions answered.
+    pub fn into_trace(self) -> Result<Trace, TraceError> {
+        match self {
+            Source::Trace(trace) => Ok(*trace),
+            Source::Pst(reader) => read_all(reader),
+            Source::Recording(_) => Err(TraceError::new(
+                TraceErrorKind::Refused,
+                Place::Whole,
+                "a recording of an allocator is not yet a trace of requests; infer them first",
+            )),
+        }
+    }
 }
 
 /// An opened trace.

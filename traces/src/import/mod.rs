@@ -3,6 +3,8 @@
 //! A format that is recognised but holds nothing to replay is a row too: its `read` returns a
 //! [`TraceErrorKind::NoEvents`] error that says what the file is and what to record instead.
 
+mod pst;
+
 use crate::compression::Stream;
 use crate::open::{DeviceSummary, OpenOptions, Source};
 use poolsim_core::TraceError;
@@ -55,7 +57,7 @@ macro_rules! importers {
     };
 }
 
-importers! {}
+importers! { pst }
 
 /// The error for a failed read `at` bytes into the content.
 pub fn read_error(error: &io::Error, at: u64) -> TraceError {
