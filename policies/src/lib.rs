@@ -4,12 +4,19 @@
 //! [`poolsim_core::Policy`] directly, or composes [`caching::Caching`] from stages.
 #![forbid(unsafe_code)]
 
+pub mod arena;
+pub mod best_fit;
+pub mod bump;
+pub mod caching;
+pub mod compose;
+pub mod deferred;
 pub mod divisions;
 pub mod nearest;
 pub mod params;
 pub mod pytorch;
 pub mod registry;
 pub mod spec;
+pub mod stage;
 
 pub use divisions::Divisions;
 pub use params::{Effect, ParamDef, ParamDefault, ParamKind, ParamValue, Params};

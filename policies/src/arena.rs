@@ -1,0 +1,285 @@
+//! The block table: which ranges are held, and how blocks tile them.
+//!
+//! A worked example, used by the docs below. One range of 2 MiB after three requests and one free:
+//!
+//! ```text
+//! range 0 (lane 0)   | block 0: in use | block 1: free | block 2: in use | block 3: free |
+//! ```
+//!
+//! Blocks of a range form a list in address order. Free neighbours are merged at once, so no two free
+//! blocks touch. A *lane* is a pool on a stream: blocks never change lanes, because memory that is free
+//! in one stream's order is not free in another's. A range is *idle* while one free block covers it and
+//! its pool may give memory back; idle ranges are kept in the order in which they became so.
+//!
+//! The arena owns all facts on blocks. A placement stage owns an index over [`BlockId`]s and nothing more.
+
+mod check;
+mod range;
+
+pub use range::{Lane, LaneId, RangeNo};
+
+use poolsim_core::units::GIB;
+use poolsim_core::{
+    AllocRequest, BlockId, BlockState, BlockView, Bytes, DevAddr, Grant, HeapVisitor, PoolStats,
+    Slot,
+};
+use range::{IdleList, Lanes, Ranges};
+
+/// No block.
+const NONE: BlockId = BlockId(u32::MAX);
+
+/// Requests from this size on are refused before anything else, as PyTorch does; below it, no sum of
+/// sizes in this crate overflows.
+pub const TOO_LARGE: Bytes = GIB << 30;
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    addr: DevAddr,
+    size: Bytes,
+    /// Bytes asked for; stale while the block is free.
+    requested: Bytes,
+    prev: BlockId,
+    next: BlockId,
+    range: RangeNo,
+    lane: LaneId,
+    slot: Slot,
+    state: BlockState,
+    shared: bool,
+}
+
+/// The blocks, ranges and lanes of one allocator, and its statistics.
+#[derive(Clone, Debug, Default)]
+pub struct Arena {
+    blocks: Vec<Block>,
+    spare_blocks: Vec<BlockId>,
+    ranges: Ranges,
+    lanes: Lanes,
+    idle: IdleList,
+    limit: Option<Bytes>,
+    stats: PoolStats,
+}
+
+impl Arena {
+    /// An empty arena that holds at most `limit` bytes.
+    pub fn with_limit(limit: Option<Bytes>) -> Self {
+        Arena { limit, ..Arena::default() }
+    }
+
+    /// The present statistics.
+    #[inline]
+    pub fn stats(&self) -> &PoolStats {
+        &self.stats
+    }
+
+    /// For the counts that only the allocator itself knows: refusals and retries.
+    #[inline]
+    pub fn stats_mut(&mut self) -> &mut PoolStats {
+        &mut self.stats
+    }
+
+    #[inline]
+    fn block(&self, block: BlockId) -> &Block {
+        &self.blocks[block.index()]
+    }
+
+    #[inline]
+    fn block_mut(&mut self, block: BlockId) -> &mut Block {
+        &mut self.blocks[block.index()]
+    }
+
+    /// First address of a block.
+    #[inline]
+    pub fn addr(&self, block: BlockId) -> DevAddr {
+        self.block(block).addr
+    }
+
+    /// Length of a block.
+    #[inline]
+    pub fn size(&self, block: BlockId) -> Bytes {
+        self.block(block).size
+    }
+
+    /// Bytes that were asked for with this block.
+    #[inline]
+    pub fn requested(&self, block: BlockId) -> Bytes {
+        self.block(block).requested
+    }
+
+    /// The lane of a block.
+    #[inline]
+    pub fn lane_of(&self, block: BlockId) -> LaneId {
+        self.block(block).lane
+    }
+
+    /// The range of a block.
+    #[inline]
+    pub fn range_of(&self, block: BlockId) -> RangeNo {
+        self.block(block).range
+    }
+
+    /// Whether a block is free.
+    #[inline]
+    pub fn is_free(&self, block: BlockId) -> bool {
+        self.block(block).state == BlockState::Free
+    }
+
+    /// Whether other streams use the block ([`Arena::share`]).
+    #[inline]
+    pub fn is_shared(&self, block: BlockId) -> bool {
+        self.block(block).shared
+    }
+
+    /// Other streams use the block from now on, until it is free.
+    #[inline]
+    pub fn share(&mut self, block: BlockId) {
+        self.block_mut(block).shared = true;
+    }
+
+    /// The free blocks before and after a block in its range.
+    #[inline]
+    pub fn free_neighbours(&self, block: BlockId) -> (Option<BlockId>, Option<BlockId>) {
+        let Block { prev, next, .. } = *self.block(block);
+        let free = |b: BlockId| (b != NONE && self.is_free(b)).then_some(b);
+        (free(prev), free(next))
+    }
+
+    /// Puts a free block to use: its first `size` bytes serve `req`, and what is left over, if anything,
+    /// becomes a free block of its own, which is returned.
+    #[inline]
+    pub fn occupy(&mut self, block: BlockId, size: Bytes, req: &AllocRequest) -> Option<BlockId> {
+        let b = *self.block(block);
+        debug_assert!(b.state == BlockState::Free && b.size >= size && size >= req.size);
+        if b.prev == NONE && b.next == NONE {
+            self.idle.unlink(&mut self.ranges, b.range);
+        }
+        let rest = (b.size > size).then(|| {
+            let rest = self.add_block(Block {
+                addr: b.addr + size,
+                size: b.size - size,
+                requested: 0,
+                prev: block,
+                ..b
+            });
+            if b.next != NONE {
+                self.block_mut(b.next).prev = rest;
+            }
+            self.block_mut(block).next = rest;
+            rest
+        });
+        let b = self.block_mut(block);
+        b.size = size;
+        b.requested = req.size;
+        b.slot = req.slot;
+        b.state = BlockState::Allocated;
+        b.shared = false;
+        self.stats.requested.add(req.size);
+        self.stats.allocated.add(size);
+        self.stats.active.add(size);
+        rest
+    }
+
+    /// What the program gets for a block in use.
+    #[inline]
+    pub fn grant(&self, block: BlockId) -> Grant {
+        let b = self.block(block);
+        Grant { block, addr: b.addr, size: b.size }
+    }
+
+    /// The program freed a block that other streams still use.
+    pub fn suspend(&mut self, block: BlockId) {
+        let b = self.block_mut(block);
+        debug_assert_eq!(b.state, BlockState::Allocated);
+        b.state = BlockState::Pending;
+        let size = b.size;
+        self.stats.allocated.sub(size);
+    }
+
+    /// A block in use or suspended is free now. It stays apart from its neighbours until [`Arena::merge`].
+    #[inline]
+    pub fn vacate(&mut self, block: BlockId) {
+        let b = self.block_mut(block);
+        let Block { size, requested, state, .. } = *b;
+        debug_assert_ne!(state, BlockState::Free);
+        b.state = BlockState::Free;
+        b.shared = false;
+        if state == BlockState::Allocated {
+            self.stats.allocated.sub(size);
+        }
+        self.stats.active.sub(size);
+        self.stats.requested.sub(requested);
+    }
+
+    /// Joins a free block with free neighbours that are in no index any more. Returns the block that
+    /// covers them all.
+    #[inline]
+    pub fn merge(
+        &mut self,
+        block: BlockId,
+        prev: Option<BlockId>,
+        next: Option<BlockId>,
+    ) -> BlockId {
+        if let Some(next) = next {
+            self.absorb_next(block, next);
+        }
+        let whole = prev.unwrap_or(block);
+        if prev.is_some() {
+            self.absorb_next(whole, block);
+        }
+        let Block { prev, next, range, .. } = *self.block(whole);
+        if prev == NONE && next == NONE && !self.ranges[range].kept {
+            self.idle.push(&mut self.ranges, range);
+        }
+        whole
+    }
+
+    fn absorb_next(&mut self, block: BlockId, next: BlockId) {
+        let Block { size, next: after, prev, .. } = *self.block(next);
+        debug_assert_eq!(prev, block);
+        self.block_mut(block).size += size;
+        self.block_mut(block).next = after;
+        if after != NONE {
+            self.block_mut(after).prev = block;
+        }
+        self.spare_blocks.push(next);
+    }
+
+    fn add_block(&mut self, block: Block) -> BlockId {
+        if let Some(id) = self.spare_blocks.pop() {
+            self.blocks[id.index()] = block;
+            return id;
+        }
+        let id = BlockId(u32::try_from(self.blocks.len()).expect("fewer than 2^32 blocks"));
+        self.blocks.push(block);
+        id
+    }
+
+    /// The blocks of a range in address order.
+    pub fn blocks_of(&self, range: RangeNo) -> impl Iterator<Item = BlockId> {
+        let first = Some(self.ranges[range].first);
+        std::iter::successors(first, |b| Some(self.block(*b).next).filter(|&b| b != NONE))
+    }
+
+    /// The largest free block of a pool on any stream; 0 if there is none. Walks the heap.
+    pub fn largest_free(&self, pool: poolsim_core::PoolId) -> Bytes {
+        let ranges = self.ranges().filter(|&r| self.lane(self.ranges[r].lane).pool == pool);
+        let free = ranges.flat_map(|r| self.blocks_of(r)).filter(|&b| self.is_free(b));
+        free.map(|b| self.size(b)).max().unwrap_or(0)
+    }
+
+    /// Walks the heap, ranges in the order of their numbers.
+    pub fn visit(&self, visitor: &mut dyn HeapVisitor) {
+        for range in self.ranges() {
+            visitor.range(&self.range_view(range));
+            for b in self.blocks_of(range).map(|b| self.block(b)) {
+                visitor.block(&BlockView {
+                    addr: b.addr,
+                    size: b.size,
+                    requested: b.requested,
+                    state: b.state,
+                    slot: (b.state == BlockState::Allocated).then_some(b.slot),
+                    stack: Default::default(),
+                });
+            }
+        }
+    }
+}
