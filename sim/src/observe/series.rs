@@ -1,0 +1,187 @@
+//! Memory over time, in bounded space.
+
+use crate::engine::{Observer, Step};
+use poolsim_core::record::Sample;
+use poolsim_core::{Bytes, Nanos, PoolStats};
+use std::io::{self, Write};
+
+/// The four quantities of one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    /// Requested bytes.
+    pub requested: Bytes,
+    /// Allocated bytes.
+    pub allocated: Bytes,
+    /// Active bytes.
+    pub active: Bytes,
+    /// Reserved bytes.
+    pub reserved: Bytes,
+}
+
+impl Levels {
+    /// The present values.
+    #[inline]
+    pub fn now(stats: &PoolStats) -> Self {
+        Levels {
+            requested: stats.requested.current,
+            allocated: stats.allocated.current,
+            active: stats.active.current,
+            reserved: stats.reserved.current,
+        }
+    }
+
+    /// The highest values so far.
+    fn peaks(stats: &PoolStats) -> Self {
+        Levels {
+            requested: stats.requested.peak,
+            allocated: stats.allocated.peak,
+            active: stats.active.peak,
+            reserved: stats.reserved.peak,
+        }
+    }
+
+    fn zip(self, other: Levels, f: impl Fn(Bytes, Bytes) -> Bytes) -> Levels {
+        Levels {
+            requested: f(self.requested, other.requested),
+            allocated: f(self.allocated, other.allocated),
+            active: f(self.active, other.active),
+            reserved: f(self.reserved, other.reserved),
+        }
+    }
+}
+
+/// Some consecutive events of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Index of the first of them.
+    pub first_event: u64,
+    /// When that was.
+    pub first_at: Nanos,
+    /// Index of the last of them.
+    pub last_event: u64,
+    /// When that was.
+    pub last_at: Nanos,
+    /// The values after the last of them.
+    pub last: Levels,
+    /// The lowest values after any of them.
+    pub low: Levels,
+    /// The highest values during any of them, peaks inside an event included.
+    pub high: Levels,
+}
+
+/// A run's memory in at most so many points. Each point stands for as many events as every other (the last for fewer) and
+/// keeps the exact extremes of them all, so that no peak is lost however long the run.
+#[derive(Clone, Debug)]
+pub struct Series {
+    limit: usize,
+    /// Events per point.
+    width: u64,
+    points: Vec<Point>,
+    peaks: Levels,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Series::new(4096)
+    }
+}
+
+impl Series {
+    /// A series of at most `limit` points (at least 2).
+    pub fn new(limit: usize) -> Self {
+        let limit = limit.max(2);
+        Series { limit, width: 1, points: Vec::new(), peaks: Levels::default() }
+    }
+
+    /// The points, oldest first.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    #[cold]
+    fn halve(&mut self) {
+        let mut kept = 0;
+        for i in (0..self.points.len()).step_by(2) {
+            let mut point = self.points[i];
+            if let Some(next) = self.points.get(i + 1) {
+                point = Point {
+                    last_event: next.last_event,
+                    last_at: next.last_at,
+                    last: next.last,
+                    low: point.low.zip(next.low, Bytes::min),
+                    high: point.high.zip(next.high, Bytes::max),
+                    ..point
+                };
+            }
+            self.points[kept] = point;
+            kept += 1;
+        }
+        self.points.truncate(kept);
+        self.width *= 2;
+    }
+}
+
+impl Observer for Series {
+    fn on_step(&mut self, step: &Step<'_>) {
+        let now = Levels::now(step.stats);
+        let peaks = Levels::peaks(step.stats);
+        let mut high = now;
+        if peaks != self.peaks {
+            // A peak that rose in this event was reached in it, even if the value is lower again now.
+            let new = |old: Bytes, peak: Bytes| if peak > old { peak } else { 0 };
+            high = now.zip(self.peaks.zip(peaks, new), Bytes::max);
+            self.peaks = peaks;
+        }
+        let (event, at) = (step.index, step.event.at);
+        if let Some(point) = self.points.last_mut()
+            && event - point.first_event < self.width
+        {
+            (point.last_event, point.last_at, point.last) = (event, at, now);
+            point.low = point.low.zip(now, Bytes::min);
+            point.high = point.high.zip(high, Bytes::max);
+            return;
+        }
+        self.points.push(Point {
+            first_event: event,
+            first_at: at,
+            last_event: event,
+            last_at: at,
+            last: now,
+            low: now,
+            high,
+        });
+        if self.points.len() > self.limit {
+            self.halve();
+        }
+    }
+}
+
+/// Every single moment of a run, handed on as it comes.
+pub struct Samples<F>(pub F);
+
+impl<F: FnMut(&Sample)> Observer for Samples<F> {
+    #[inline]
+    fn on_step(&mut self, step: &Step<'_>) {
+        let now = Levels::now(step.stats);
+        (self.0)(&Sample {
+            event: step.index,
+            at: step.event.at,
+            requested: now.requested,
+            allocated: now.allocated,
+            active: now.active,
+            reserved: now.reserved,
+        });
+    }
+}
+
+/// The first line of a CSV file of samples.
+pub const SERIES_HEADER: &str = "event,time_ns,requested,allocated,active,reserved";
+
+/// Writes a sample as a line of CSV.
+pub fn write_sample(out: &mut dyn Write, s: &Sample) -> io::Result<()> {
+    writeln!(
+        out,
+        "{},{},{},{},{},{}",
+        s.event, s.at, s.requested, s.allocated, s.active, s.reserved
+    )
+}
