@@ -5,6 +5,7 @@
 //! * [`observe`]: folds over its steps, from peaks to the full decision log.
 //! * [`adapt`]: devices over devices: a cap, failures, a tap, a checker.
 //! * [`judge`]: an independent judge of what a policy does.
+//! * [`parity`]: does a policy decide what a recorded allocator decided?
 #![forbid(unsafe_code)]
 
 pub mod adapt;
@@ -12,6 +13,7 @@ pub mod device;
 pub mod engine;
 pub mod judge;
 pub mod observe;
+pub mod parity;
 
 pub use device::{DeviceProfile, Placement, SimConfig, SimDevice};
 pub use engine::{Observer, Outcome, ReplayOptions, RunEnd, Step, Stop, replay};

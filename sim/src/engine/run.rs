@@ -80,13 +80,16 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
         let Some(blocks) = self.policy.restore(self.target, image) else { return };
         self.end.restored = true;
         self.restored = blocks.into_iter().collect();
-        for (range, block) in image.blocks() {
-            let Some(slot) = block.slot else { continue };
-            if block.state == BlockState::Pending {
-                self.freed_before.insert(slot);
-            }
-            if self.logging && self.restored.contains_key(&slot) {
-                self.hold_for_log(slot, block.addr, block.requested, range.stream);
+        let pending = image.blocks().filter(|(_, b)| b.state == BlockState::Pending);
+        self.freed_before = pending.filter_map(|(_, b)| b.slot).collect();
+        if self.logging {
+            // The policy may have put the heap elsewhere than the image says.
+            let mut now = HeapImage::default();
+            self.policy.visit(&mut now);
+            for (range, block) in now.blocks() {
+                if let Some(slot) = block.slot.filter(|slot| self.restored.contains_key(slot)) {
+                    self.hold_for_log(slot, block.addr, block.requested, range.stream);
+                }
             }
         }
         // What the policy noted while taking the heap over was decided before the trace.
