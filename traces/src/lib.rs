@@ -11,6 +11,7 @@ mod frame;
 pub mod import;
 mod load;
 mod open;
+mod pickle;
 mod reader;
 mod section;
 mod storage;

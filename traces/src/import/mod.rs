@@ -4,6 +4,7 @@
 //! [`TraceErrorKind::NoEvents`] error that says what the file is and what to record instead.
 
 mod pst;
+pub mod torch;
 
 use crate::compression::Stream;
 use crate::open::{DeviceSummary, OpenOptions, Source};
@@ -11,6 +12,7 @@ use poolsim_core::TraceError;
 use poolsim_core::error::{Place, TraceErrorKind};
 use std::io;
 use std::path::PathBuf;
+use torch::{torch_html, torch_json, torch_pickle};
 
 /// Bytes of (decompressed) content that a sniffer sees.
 pub const SNIFF_LEN: usize = 64 << 10;
@@ -57,7 +59,7 @@ macro_rules! importers {
     };
 }
 
-importers! { pst }
+importers! { torch_pickle, torch_json, torch_html, pst }
 
 /// The error for a failed read `at` bytes into the content.
 pub fn read_error(error: &io::Error, at: u64) -> TraceError {
