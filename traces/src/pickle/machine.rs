@@ -211,7 +211,7 @@ impl<R: Read, F: Fold> Machine<R, F> {
     }
 
     pub(super) fn set_items(&mut self, start: usize) -> Result<(), TraceError> {
-        if (self.stack.len() - start) % 2 != 0 {
+        if !(self.stack.len() - start).is_multiple_of(2) {
             return Err(self.malformed("a dict gets a key without a value"));
         }
         let Value::Dict(id) = self.container(start)? else {

@@ -12,7 +12,8 @@ enum Slot {
     List(u32),
     Dict(u32),
     Tuple(u32),
-    Folded(Folded),
+    // Not a `Folded`, whose padding would make the slot larger.
+    Row { kind: u8, index: u32 },
     Other(u32),
 }
 
@@ -59,7 +60,7 @@ impl Memo {
             Slot::List(id) => Value::List(id),
             Slot::Dict(id) => Value::Dict(id),
             Slot::Tuple(id) => Value::Tuple(id),
-            Slot::Folded(folded) => Value::Folded(folded),
+            Slot::Row { kind, index } => Value::Folded(Folded { kind, index }),
             Slot::Other(id) => self.others[id as usize],
         })
     }
@@ -87,7 +88,7 @@ impl Memo {
             Value::List(id) => Slot::List(id),
             Value::Dict(id) => Slot::Dict(id),
             Value::Tuple(id) => Slot::Tuple(id),
-            Value::Folded(folded) => Slot::Folded(folded),
+            Value::Folded(Folded { kind, index }) => Slot::Row { kind, index },
             other => {
                 self.others.push(other);
                 Slot::Other(self.others.len() as u32 - 1)

@@ -233,11 +233,11 @@ impl Objects {
             EMPTY => {
                 // Every pickler writes a small dict in one go, so it is complete here. One pair is
                 // not offered: protocol 0 writes pair after pair.
-                if pairs.len() > 2 {
-                    if let Some(folded) = fold.dict(pairs, &self.texts, at)? {
-                        self.dicts[dict as usize] = folded;
-                        return Ok(());
-                    }
+                if pairs.len() > 2
+                    && let Some(folded) = fold.dict(pairs, &self.texts, at)?
+                {
+                    self.dicts[dict as usize] = folded;
+                    return Ok(());
                 }
                 let body = self.body();
                 self.dicts[dict as usize] = Folded { kind: OPEN, index: body };

@@ -21,8 +21,8 @@ impl<R: Read, F: Fold> Machine<R, F> {
                 let start = self.pop_mark()?;
                 self.tuple_from(start)
             }
-            op::LIST => self.from_mark(false),
-            op::DICT => self.from_mark(true),
+            op::LIST => self.close_mark(false),
+            op::DICT => self.close_mark(true),
             op::POP if self.at_mark() => self.pop_mark().map(drop),
             op::POP => self.pop().map(drop),
             op::POP_MARK => {
@@ -98,7 +98,7 @@ impl<R: Read, F: Fold> Machine<R, F> {
     }
 
     /// `LIST` and `DICT`: a container of what lies above the mark.
-    fn from_mark(&mut self, dict: bool) -> Result<(), TraceError> {
+    fn close_mark(&mut self, dict: bool) -> Result<(), TraceError> {
         let start = self.pop_mark()?;
         let container = if dict { self.objects.dict() } else { self.objects.list() };
         self.stack.insert(start, container);

@@ -72,7 +72,9 @@ pub fn external(
         spans.retain(|_| index.next().is_some_and(|i| !early.contains(&i)));
     }
     if timeless > 0 {
-        notes.push(format!("{timeless} annotation marks cannot be placed in time and were left out"));
+        notes.push(format!(
+            "{timeless} annotation marks cannot be placed in time and were left out"
+        ));
     }
     spans.sort_by_key(|s| s.start);
     Ok(spans)

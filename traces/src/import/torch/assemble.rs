@@ -10,7 +10,7 @@ use super::settings::Settings;
 use super::words as w;
 use crate::import::Imported;
 use crate::open::{DeviceSummary, OpenOptions, Source};
-use crate::pickle::{Folded, Items, Objects, TextId, Value};
+use crate::pickle::{Folded, Items, Objects, Value};
 use poolsim_core::error::{Place, TraceErrorKind};
 use poolsim_core::event::{Knows, PoolInfo};
 use poolsim_core::recording::{Action, Recording};
@@ -159,10 +159,7 @@ fn segments<'a>(
     }))
 }
 
-fn pick(
-    devices: &BTreeMap<u32, DeviceSummary>,
-    options: &OpenOptions,
-) -> Result<u32, TraceError> {
+fn pick(devices: &BTreeMap<u32, DeviceSummary>, options: &OpenOptions) -> Result<u32, TraceError> {
     if let Some(device) = options.device {
         if devices.contains_key(&device) {
             return Ok(device);
@@ -343,11 +340,6 @@ pub fn text_of(value: Value, objects: &Objects) -> Option<&str> {
         Value::Text(id) => Some(objects.texts.get(id)),
         _ => None,
     }
-}
-
-/// The value of a key.
-pub fn lookup(pairs: &[Value], key: TextId) -> Option<Value> {
-    pairs.chunks_exact(2).rev().find(|p| p[0] == Value::Text(key)).map(|p| p[1])
 }
 
 /// Whether a value is an entry, and which.

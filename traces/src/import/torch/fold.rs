@@ -131,21 +131,17 @@ impl Snapshot {
             return Err(reader.wrong(format!("a trace entry has no `{}`", reader.texts.get(key))));
         }
         let stream = self.rows.streams.id(stream);
-        entry.stream = StreamId(u16::try_from(stream).ok().filter(|&n| n < u16::MAX).ok_or_else(
-            || reader.wrong("the snapshot names more than 65,535 streams, which no job has".into()),
-        )?);
+        entry.stream =
+            StreamId(u16::try_from(stream).ok().filter(|&n| n < u16::MAX).ok_or_else(|| {
+                reader.wrong("the snapshot names more than 65,535 streams, which no job has".into())
+            })?);
         label(&mut self.rows.user_metadata, index, metadata);
         label(&mut self.rows.compile_contexts, index, context);
         self.rows.entries.push(entry);
         Ok(Folded { kind: ENTRY, index })
     }
 
-    fn action(
-        &mut self,
-        value: Value,
-        index: u32,
-        reader: Reader,
-    ) -> Result<Action, TraceError> {
+    fn action(&mut self, value: Value, index: u32, reader: Reader) -> Result<Action, TraceError> {
         let Value::Text(name) = value else {
             return Err(reader.wrong("an entry's `action` is no string".into()));
         };
@@ -259,7 +255,6 @@ impl Snapshot {
             requested: None,
             state: BlockState::Free,
             stack: StackId::NONE,
-            at: reader.at,
         };
         let mut history = None;
         for pair in pairs.chunks_exact(2) {
@@ -387,9 +382,9 @@ impl Reader<'_> {
             Value::Float(us) if (0.0..1.8e16).contains(&us) => Some((us * 1e3).round() as u64),
             _ => None,
         };
-        nanos.filter(|&n| n < NO_TIME).ok_or_else(|| {
-            self.wrong("a `time_us` is no time in microseconds since 1970".into())
-        })
+        nanos
+            .filter(|&n| n < NO_TIME)
+            .ok_or_else(|| self.wrong("a `time_us` is no time in microseconds since 1970".into()))
     }
 
     fn state(self, value: Value) -> Result<BlockState, TraceError> {

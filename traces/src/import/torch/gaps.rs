@@ -43,7 +43,7 @@ pub fn history_gaps(recording: &Recording) -> HistoryGaps {
         && gaps.segments_never_taken == 0
         && gaps.segments_of_unseen == 0;
     let len = recording.entries.len();
-    let round = len >= 1000 && (len % 1000 == 0 || len.is_power_of_two());
+    let round = len >= 1000 && (len.is_multiple_of(1000) || len.is_power_of_two());
     gaps.ring_buffer_probably_cut = says_overflowed(&recording.header.attributes)
         || !gaps.starts_empty && (round || starts_inside_a_free(&recording.entries));
     gaps
@@ -59,15 +59,13 @@ fn follow_blocks(entries: &[Entry], gaps: &mut HistoryGaps) -> HashMap<DevAddr, 
                 live.insert(entry.addr, false);
             }
             Action::FreeRequested => {
-                if live.insert(entry.addr, true).is_none() {
-                    gaps.frees_of_unseen += 1;
-                }
+                let unseen = live.insert(entry.addr, true).is_none();
+                gaps.frees_of_unseen += u64::from(unseen);
             }
             Action::FreeCompleted => {
-                if live.remove(&entry.addr).is_none() {
-                    gaps.frees_of_unseen += 1;
-                    gaps.pending_at_start += 1;
-                }
+                let unseen = live.remove(&entry.addr).is_none();
+                gaps.frees_of_unseen += u64::from(unseen);
+                gaps.pending_at_start += u64::from(unseen);
             }
             _ => {}
         }

@@ -20,4 +20,3 @@ pub mod torch_json;
 pub mod torch_pickle;
 
 pub use gaps::{HistoryGaps, history_gaps};
-pub(crate) use settings::Settings;

@@ -36,7 +36,6 @@ pub struct BlockRow {
     pub requested: Option<Bytes>,
     pub state: BlockState,
     pub stack: StackId,
-    pub at: u64,
 }
 
 /// One use of a block, in snapshots before PyTorch 2.1.

@@ -3,7 +3,7 @@
 //! The fields are what the allocator went by; the string can be empty or stale (settings changed at run
 //! time, a build that ignores an option). Where they disagree, the string is made to say what the fields say.
 
-use super::assemble::{lookup, text_of};
+use super::assemble::text_of;
 use super::words as w;
 use crate::pickle::{Objects, Value};
 use std::collections::BTreeMap;
@@ -212,9 +212,8 @@ fn shown(name: &str, value: Value, objects: &Objects) -> Option<String> {
         }
         // trace_alloc_overflowed and kin come one per device in some versions.
         Value::List(_) => objects.items(value).map(|items| {
-            let all: Vec<String> = (0..items.len().min(64))
-                .filter_map(|n| shown("", items.get(n), objects))
-                .collect();
+            let all: Vec<String> =
+                (0..items.len().min(64)).filter_map(|n| shown("", items.get(n), objects)).collect();
             all.join(",")
         }),
         _ => None,
@@ -269,7 +268,10 @@ mod tests {
         assert_eq!(stale("", "max_split_size_mb:64"), "max_split_size_mb:64");
         assert_eq!(stale("expandable_segments:True", ""), "");
         assert_eq!(
-            stale("large_segment_size_mb:64,max_split_size_mb:32", "garbage_collection_threshold:0.7"),
+            stale(
+                "large_segment_size_mb:64,max_split_size_mb:32",
+                "garbage_collection_threshold:0.7"
+            ),
             "large_segment_size_mb:64,garbage_collection_threshold:0.7"
         );
         stale("", "roundup_power2_divisions:[64:8,256:4,1024:4,>:1]");
@@ -279,7 +281,10 @@ mod tests {
     #[test]
     fn lists_fill_the_buckets_that_the_rules_say() {
         let of = |text| buckets(text);
-        assert_eq!(of("[256:1,512:2,1024:4,>:8]"), [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]);
+        assert_eq!(
+            of("[256:1,512:2,1024:4,>:8]"),
+            [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]
+        );
         assert_eq!(of("[64:8,256:4,>:1]"), [8, 8, 8, 8, 8, 8, 8, 0, 4, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(of("4"), [4; 16]);
         assert_eq!(of("[>:2]")[0..2], [0, 2]);

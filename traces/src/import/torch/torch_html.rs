@@ -28,9 +28,8 @@ const KEY: &[u8] = b"\"base64\"";
 /// HTML that names the viewer, or what its pages hold.
 fn sniff(head: &[u8]) -> bool {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
-    let starts = |tag: &str| {
-        text.get(..tag.len()).is_some_and(|t| t.eq_ignore_ascii_case(tag.as_bytes()))
-    };
+    let starts =
+        |tag: &str| text.get(..tag.len()).is_some_and(|t| t.eq_ignore_ascii_case(tag.as_bytes()));
     let has = |needle: &str| memchr::memmem::find(head, needle.as_bytes()).is_some();
     (starts("<!doctype html") || starts("<html"))
         && (has("MemoryViz") || has("local_files") || has("\"elements_info\"") || has("memory_viz"))
@@ -70,11 +69,7 @@ pub fn read(mut reader: impl BufRead, options: &OpenOptions) -> Result<Imported,
 
 /// Reads on until `needle` was passed; false if it is not there. The needle's first byte occurs in it only
 /// there and at its end.
-fn skip_past(
-    reader: &mut impl BufRead,
-    needle: &[u8],
-    at: &mut u64,
-) -> Result<bool, TraceError> {
+fn skip_past(reader: &mut impl BufRead, needle: &[u8], at: &mut u64) -> Result<bool, TraceError> {
     let mut matched = 0;
     loop {
         let bytes = match reader.fill_buf() {
@@ -137,7 +132,9 @@ impl<R: BufRead> Read for Base64<R> {
                     other => {
                         return Err(io::Error::new(
                             io::ErrorKind::InvalidData,
-                            format!("the page's snapshot holds the byte {other:#04x}, which is no base64"),
+                            format!(
+                                "the page's snapshot holds the byte {other:#04x}, which is no base64"
+                            ),
                         ));
                     }
                 };
@@ -174,7 +171,8 @@ mod tests {
 
     #[test]
     fn the_viewer_pages_are_told_from_other_pages() {
-        let page = b"\n<!DOCTYPE html>\n<html>\n<script>import \"x/MemoryViz.js\"\nconst local_files";
+        let page =
+            b"\n<!DOCTYPE html>\n<html>\n<script>import \"x/MemoryViz.js\"\nconst local_files";
         assert!(sniff(page));
         assert!(!sniff(b"<!DOCTYPE html><html><body>404</body>"));
     }

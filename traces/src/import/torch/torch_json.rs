@@ -47,8 +47,13 @@ fn sniff(head: &[u8]) -> bool {
 /// Malformed or cut JSON, with the byte offset; JSON that is no snapshot; a device that is not there.
 pub fn read(reader: impl Read, options: &OpenOptions) -> Result<Imported, TraceError> {
     let offset = Cell::new(0);
-    let mut builder =
-        Builder { objects: Objects::new(WORDS), fold: Snapshot::default(), scratch: Vec::new(), failed: None, offset: &offset };
+    let mut builder = Builder {
+        objects: Objects::new(WORDS),
+        fold: Snapshot::default(),
+        scratch: Vec::new(),
+        failed: None,
+        offset: &offset,
+    };
     let counted = Counted { reader, buffer: vec![0; 1 << 16], pos: 0, end: 0, offset: &offset };
     let mut json = serde_json::Deserializer::from_reader(counted);
     let root = Node(&mut builder).deserialize(&mut json).and_then(|root| json.end().map(|()| root));
@@ -58,8 +63,7 @@ pub fn read(reader: impl Read, options: &OpenOptions) -> Result<Imported, TraceE
         (Ok(root), None) => root,
     };
     let Builder { objects, fold, .. } = builder;
-    let parsed =
-        Parsed { root, objects, snapshot: fold, length: offset.get(), notes: Vec::new() };
+    let parsed = Parsed { root, objects, snapshot: fold, length: offset.get(), notes: Vec::new() };
     assemble(parsed, options)
 }
 
@@ -67,9 +71,11 @@ fn malformed(error: serde_json::Error, at: u64) -> TraceError {
     use serde_json::error::Category;
     let what = match error.classify() {
         Category::Io => return read_error(&io::Error::from(error), at),
-        Category::Eof => "the JSON ends here, in the middle: the file was cut short; copy it again, or \
+        Category::Eof => {
+            "the JSON ends here, in the middle: the file was cut short; copy it again, or \
                           dump it again"
-            .into(),
+                .into()
+        }
         Category::Syntax | Category::Data => {
             format!("is no valid JSON ({error}); dump the snapshot again with json.dump")
         }

@@ -63,7 +63,6 @@ words! {
     USER_DEFINED = "user_defined",
     WORKSPACE_SNAPSHOT = "workspace_snapshot",
     SMALL = "small",
-    LARGE = "large",
     ACTIVE_ALLOCATED = "active_allocated",
     ACTIVE_PENDING_FREE = "active_pending_free",
     ACTIVE_AWAITING_FREE = "active_awaiting_free",

@@ -1,0 +1,34 @@
+//! Reads a snapshot and says what that cost: `cargo run --release -p poolsim-traces --example read_snapshot FILE`.
+//!
+//! Prints the entries read, the CPU and wall seconds taken, and the peak memory of the process (Linux).
+
+use poolsim_traces::{OpenOptions, Source, open};
+use std::path::Path;
+use std::time::Instant;
+
+fn main() {
+    let path = std::env::args().nth(1).expect("usage: read_snapshot FILE");
+    let started = Instant::now();
+    let opened = open(Path::new(&path), &OpenOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let wall = started.elapsed().as_secs_f64();
+    if let Source::Recording(recording) = &opened.source {
+        println!(
+            "{} entries, {} ranges, {} frames, {} stacks, {} annotations",
+            recording.entries.len(),
+            recording.heap.ranges.len(),
+            recording.stacks.frames().len(),
+            recording.stacks.stack_count(),
+            recording.annotations.len()
+        );
+        for note in &recording.header.notes {
+            println!("note: {note}");
+        }
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap_or("VmHWM: unknown");
+    println!(
+        "{}: {wall:.3} s wall, peak {}",
+        opened.format,
+        peak.trim_start_matches("VmHWM:").trim()
+    );
+}
