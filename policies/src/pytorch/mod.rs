@@ -131,7 +131,7 @@ impl Policy for Pytorch {
 
     fn pool(&mut self, dev: &mut dyn Device, pool: PoolId, op: PoolOp) {
         match op {
-            PoolOp::Declare(flags) => self.heaps.declare(pool).flags = flags,
+            PoolOp::Declare(flags) => self.heaps.set_flags(pool, flags),
             PoolOp::Open => self.open += 1,
             PoolOp::Close => self.open = self.open.saturating_sub(1),
             PoolOp::Drop => self.heaps.declare(pool).freeable = true,
