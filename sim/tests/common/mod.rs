@@ -219,8 +219,12 @@ impl Script {
         self
     }
 
+    pub fn trace(self) -> Trace {
+        Trace { events: self.events, ..Trace::default() }
+    }
+
     pub fn source(self) -> TraceReader {
-        TraceReader::new(Arc::new(Trace { events: self.events, ..Trace::default() }))
+        TraceReader::new(Arc::new(self.trace()))
     }
 }
 
