@@ -89,15 +89,15 @@ fn the_limit_counts_a_whole_page_even_where_less_is_missing() {
 #[test]
 fn growing_sizes_fragment_and_shrinking_ones_do_not() {
     let mut b = Bench::new("pytorch", None, None);
-    (0..8).for_each(|i| drop(b.alloc(&i.to_string(), 16 * MIB)));
+    b.alloc_all(8, 16 * MIB);
     assert_eq!(b.reserved_mib(), 128);
     b.free_all();
-    (0..4).for_each(|i| drop(b.alloc(&i.to_string(), 32 * MIB)));
+    b.alloc_all(4, 32 * MIB);
     assert_eq!(b.reserved_mib(), 256);
     let mut b = Bench::new("pytorch", None, None);
-    (0..4).for_each(|i| drop(b.alloc(&i.to_string(), 32 * MIB)));
+    b.alloc_all(4, 32 * MIB);
     b.free_all();
-    (0..8).for_each(|i| drop(b.alloc(&i.to_string(), 16 * MIB)));
+    b.alloc_all(8, 16 * MIB);
     assert_eq!(b.reserved_mib(), 128);
 }
 
@@ -109,10 +109,10 @@ fn expandable_segments_map_page_by_page_and_reuse_what_is_adjacent() {
         assert_eq!(b.reserved_mib(), mapped);
     }
     b.free_all();
-    (0..4).for_each(|i| drop(b.alloc(&i.to_string(), 32 * MIB)));
+    b.alloc_all(4, 32 * MIB);
     assert_eq!(b.reserved_mib(), 140);
     let mut b = Bench::new("expandable", None, None);
-    (0..4).for_each(|i| drop(b.alloc(&i.to_string(), 16 * MIB)));
+    b.alloc_all(4, 16 * MIB);
     b.free("0");
     b.free("2");
     let before = b.reserved_mib();

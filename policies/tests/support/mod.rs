@@ -51,6 +51,13 @@ impl Bench {
         self.try_alloc(name, size, 0, 0).expect("there is room")
     }
 
+    /// `n` blocks of `size`, named by their number.
+    pub fn alloc_all(&mut self, n: u32, size: Bytes) {
+        for i in 0..n {
+            self.alloc(&i.to_string(), size);
+        }
+    }
+
     pub fn free(&mut self, name: &str) {
         let (grant, ..) = self.live.remove(name).expect("the name is live");
         self.policy.free(&mut self.dev, grant.block);
