@@ -6,7 +6,7 @@
 use crate::event::{Annotation, TraceHeader};
 use crate::heap::HeapImage;
 use crate::stack::{StackId, StackTable};
-use crate::units::{Bytes, DevAddr, Nanos, PoolId, StreamId};
+use crate::units::{Bytes, DevAddr, Nanos, PoolId, Slot, StreamId};
 use serde::{Deserialize, Serialize};
 
 /// What an entry says happened. PyTorch's action names.
@@ -68,7 +68,8 @@ pub struct Entry {
 }
 
 /// What the recorded driver answered to a fallible call, in call order: the part of a recording that no
-/// simulator can decide. `reserve` and `populate` calls take one answer each.
+/// simulator can decide. `reserve` and `populate` calls take one answer each; a host wait for fences takes all
+/// `Passed` answers that come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriverAnswer {
@@ -83,6 +84,9 @@ pub enum DriverAnswer {
     Populated,
     /// The call failed for want of memory.
     OutOfMemory,
+    /// A host wait saw the work that this slot's free waits for done, before that of all slots that are not
+    /// named. Given only where that is not the order in which the fences were recorded.
+    Passed(Slot),
 }
 
 /// A recording of one device.

@@ -2,8 +2,6 @@
 
 mod pages;
 mod placement;
-#[cfg(test)]
-mod placement_score;
 pub mod profile;
 mod ranges;
 mod space;
@@ -358,6 +356,11 @@ impl Device for SimDevice {
     }
 
     fn synchronize(&mut self, scope: SyncScope) -> Result<(), DeviceError> {
+        if scope == SyncScope::Fences {
+            for slot in self.placer.passed_first() {
+                self.fences.complete(slot);
+            }
+        }
         self.fences.synchronize(match scope {
             SyncScope::Stream(stream) => Some(stream),
             SyncScope::Device | SyncScope::Fences => None,

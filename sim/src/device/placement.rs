@@ -5,7 +5,7 @@
 
 use super::space::Gaps;
 use poolsim_core::units::MIB;
-use poolsim_core::{Backing, Bytes, DevAddr, DriverAnswer, Range};
+use poolsim_core::{Backing, Bytes, DevAddr, DriverAnswer, Range, Slot};
 use std::collections::BTreeMap;
 
 /// How a [`SimDevice`](super::SimDevice) places new ranges.
@@ -16,7 +16,8 @@ pub enum Placement {
     Driver,
     /// As a recorded driver answered, call by call. `reserve` and `populate` take one answer each, and fail where
     /// the recorded calls failed; the capacity is not looked at. From the first call that does not fit
-    /// its answer on (see [`Divergence`]), the driver model places.
+    /// its answer on (see [`Divergence`]), the driver model places. A wait for fences takes the `Passed` answers that
+    /// come next and lets those slots' fences pass first, in that order.
     Recorded(Vec<DriverAnswer>),
 }
 
@@ -48,17 +49,17 @@ const OLDER_ABOVE: Bytes = 96 * MIB;
 /// Below the newer chunk this much is taken by host mappings.
 const HOST_MAPPINGS: Bytes = 384 * MIB;
 /// Chunks are multiples of this and aligned to it; so are reservations.
-pub(super) const CHUNK: Bytes = 32 * MIB;
+const CHUNK: Bytes = 32 * MIB;
 
 /// A stretch of address space that the driver cuts `cudaMalloc` ranges from.
 #[derive(Clone, Debug)]
-pub(super) struct Chunk {
+struct Chunk {
     /// Age: larger is newer.
-    pub(super) number: u64,
-    pub(super) base: DevAddr,
-    pub(super) len: Bytes,
+    number: u64,
+    base: DevAddr,
+    len: Bytes,
     /// Free stretches (start, length) in address order.
-    pub(super) free: Vec<(DevAddr, Bytes)>,
+    free: Vec<(DevAddr, Bytes)>,
 }
 
 /// Who placed a range, and so where it goes back to.
@@ -76,34 +77,29 @@ pub(super) enum Placed {
 #[derive(Clone, Debug)]
 pub(super) struct Driver {
     /// Oldest first.
-    pub(super) chunks: Vec<Chunk>,
+    chunks: Vec<Chunk>,
     /// The longest free stretch of each chunk, beside it: the search reads only these.
-    pub(super) longest: Vec<Bytes>,
+    longest: Vec<Bytes>,
     next: u64,
-    pub(super) whole: Gaps,
+    whole: Gaps,
     paged: Gaps,
 }
 
 impl Driver {
     /// The state in which nearly every recorded process began: two chunks with 24 and 2 MiB left.
     pub(super) fn new() -> Self {
-        Driver::started_at(NEWER_CHUNK)
-    }
-
-    /// The same, with the newer chunk at `newer`.
-    pub(super) fn started_at(newer: DevAddr) -> Self {
         let mut paged = Gaps::new(RESERVE_START, RESERVE_END);
         paged.carve(RESERVE_HOLE, RESERVE_HOLE_LEN);
         let mut driver = Driver {
             chunks: Vec::new(),
             longest: Vec::new(),
             next: 0,
-            whole: Gaps::new(RESERVE_END, newer - HOST_MAPPINGS),
+            whole: Gaps::new(RESERVE_END, NEWER_CHUNK - HOST_MAPPINGS),
             paged,
         };
-        let older = newer + OLDER_ABOVE;
+        let older = NEWER_CHUNK + OLDER_ABOVE;
         driver.push_chunk(older, CHUNK, vec![(older + 8 * MIB, 24 * MIB)]);
-        driver.push_chunk(newer, CHUNK, vec![(newer + 30 * MIB, 2 * MIB)]);
+        driver.push_chunk(NEWER_CHUNK, CHUNK, vec![(NEWER_CHUNK + 30 * MIB, 2 * MIB)]);
         driver
     }
 
@@ -128,12 +124,7 @@ impl Driver {
         driver
     }
 
-    pub(super) fn push_chunk(
-        &mut self,
-        base: DevAddr,
-        len: Bytes,
-        free: Vec<(DevAddr, Bytes)>,
-    ) -> u64 {
+    fn push_chunk(&mut self, base: DevAddr, len: Bytes, free: Vec<(DevAddr, Bytes)>) -> u64 {
         let number = self.next;
         self.next += 1;
         self.longest.push(longest(&free));
@@ -186,7 +177,7 @@ impl Driver {
     }
 }
 
-pub(super) fn longest(free: &[(DevAddr, Bytes)]) -> Bytes {
+fn longest(free: &[(DevAddr, Bytes)]) -> Bytes {
     free.iter().map(|f| f.1).max().unwrap_or(0)
 }
 
@@ -314,6 +305,17 @@ impl Placer {
                 true
             }
         }
+    }
+
+    /// The slots whose fences a host wait lets pass before all others, in order.
+    pub(super) fn passed_first(&mut self) -> Vec<Slot> {
+        let Some(script) = &mut self.script else { return Vec::new() };
+        let mut first = Vec::new();
+        while let Some(&DriverAnswer::Passed(slot)) = script.answers.get(script.next) {
+            script.next += 1;
+            first.push(slot);
+        }
+        first
     }
 
     pub(super) fn release(&mut self, addr: DevAddr, size: Bytes, placed: Placed) {
