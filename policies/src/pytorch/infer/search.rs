@@ -1,0 +1,221 @@
+//! The search: run, learn from where the run left the recording, go back, run on.
+
+use super::facts::Facts;
+use super::groups::{Conflict, During};
+use super::labels::{Evidence, Numbers, solve};
+use super::lots::{NO_LOT, OUTSIDE};
+use super::regions::Step;
+use super::run::Run;
+use poolsim_core::device::DeviceCaps;
+use poolsim_core::recording::Action;
+use poolsim_core::units::{DevAddr, PoolId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Conflicts after which the search gives up: some for each lot, and some more.
+const ROUNDS_PER_LOT: usize = 4;
+const MORE_ROUNDS: usize = 256;
+
+/// A search in progress.
+pub(super) struct Search<'a> {
+    pub facts: &'a Facts<'a>,
+    pub run: Run<'a>,
+    pub evidence: Evidence,
+    numbers: Numbers,
+    /// Pools that a refused request was found not to have asked, by entry.
+    not_asked: BTreeMap<u32, BTreeSet<PoolId>>,
+    pub rounds: usize,
+}
+
+impl<'a> Search<'a> {
+    /// A search at its start. `None` if the facts alone contradict each other.
+    pub fn new(facts: &'a Facts<'a>, caps: &DeviceCaps) -> Option<Search<'a>> {
+        let evidence = Evidence { differ: reservations_apart(facts), ..Evidence::default() };
+        let mut numbers = Numbers::new(facts.rec.header.pools.len());
+        let labels = solve(facts, &evidence, &mut numbers)?;
+        let run = Run::new(facts, caps, labels);
+        Some(Search { facts, run, evidence, numbers, not_asked: Default::default(), rounds: 0 })
+    }
+
+    /// Runs to the end of the recording, or to a group that nothing explains.
+    pub fn go(&mut self) -> Result<(), Conflict> {
+        let most = MORE_ROUNDS + ROUNDS_PER_LOT * self.facts.lots.len();
+        loop {
+            let Err(conflict) = self.run.advance() else { return Ok(()) };
+            self.rounds += 1;
+            let learned = if self.rounds > most { None } else { self.learn(&conflict) };
+            let Some(entry) = learned else { return Err(conflict) };
+            let Some(labels) = solve(self.facts, &self.evidence, &mut self.numbers) else {
+                return Err(conflict);
+            };
+            let changed = labels.first_change(&self.run.labels, self.facts);
+            let entry = changed.map_or(entry, |c| entry.min(c as usize));
+            self.run.go_back(entry, Some(labels));
+        }
+    }
+
+    /// Draws a conclusion from a conflict. The entry to go back to (beside changes of labels), or `None` if there is
+    /// nothing more to learn.
+    fn learn(&mut self, c: &Conflict) -> Option<usize> {
+        let new = match c.during {
+            During::Step(Step::Empty) => self.learn_from_empty_cache(c),
+            During::Step(Step::Destroy(_) | Step::Drop(_)) => self.learn_from_destroyed_pool(c),
+            During::Request { pool, lot } => self.learn_from_request(c, pool, lot),
+        };
+        new.then_some(c.begin)
+    }
+
+    fn learn_from_empty_cache(&mut self, c: &Conflict) -> bool {
+        if let Some(got) = c.mismatch.got
+            && matches!(got.action, Action::SegmentFree | Action::SegmentUnmap)
+            && let Some(lot) = self.lot_at(got.addr, c.mismatch.entry)
+            && self.make_private(lot)
+        {
+            return true;
+        }
+        c.region.is_some_and(|r| self.evidence.no_empty_cache.insert(r))
+    }
+
+    fn learn_from_destroyed_pool(&mut self, c: &Conflict) -> bool {
+        let shown = |i: usize| {
+            let e = &self.facts.rec.entries[i];
+            matches!(e.action, Action::SegmentFree | Action::SegmentUnmap)
+        };
+        let Some(first) = (c.step_begin..=c.last).find(|&i| shown(i)) else { return false };
+        let first = self.facts.lot[first];
+        let odd = match c.mismatch.got {
+            Some(got) => self.lot_at(got.addr, c.mismatch.entry),
+            None => self.facts.lot.get(c.mismatch.entry as usize).copied(),
+        };
+        match odd.filter(|&l| l != NO_LOT && l != first) {
+            Some(lot) => self.evidence.differ(lot, first),
+            None => false,
+        }
+    }
+
+    fn learn_from_request(&mut self, c: &Conflict, pool: PoolId, lot: u32) -> bool {
+        let entries = &self.facts.rec.entries;
+        let wanted = entries.get(c.mismatch.entry as usize).map(|e| e.action);
+        let refused = entries[c.last].action == Action::Oom;
+        let Some(got) = c.mismatch.got else { return false };
+        if refused {
+            return self.ask_elsewhere(c.last as u32, pool);
+        }
+        if lot == NO_LOT {
+            return false;
+        }
+        // A private request neither completes frees nor releases the default pool.
+        let released = matches!(
+            wanted,
+            Some(Action::FreeCompleted | Action::SegmentFree | Action::SegmentUnmap)
+        );
+        if pool.is_private() && released && self.make_default(lot) {
+            return true;
+        }
+        let other = self.lot_at(got.addr, c.mismatch.entry);
+        match (got.action, other) {
+            (Action::Alloc | Action::SegmentMap, Some(other)) if other != lot => {
+                self.apart(lot, other, got.addr)
+            }
+            (Action::SegmentFree | Action::SegmentUnmap, Some(other)) if !pool.is_private() => {
+                self.make_private(other)
+            }
+            _ => false,
+        }
+    }
+
+    /// Two lots of one label where a lookup shows that they are in different pools, or that the pool never splits.
+    fn apart(&mut self, lot: u32, other: u32, hit: DevAddr) -> bool {
+        let labels = &self.run.labels;
+        let group = labels.group[lot as usize];
+        let one_group = labels.group[other as usize] == group;
+        let private = labels.pool[lot as usize].is_private();
+        let remainder = hit != self.facts.lots[other as usize].base;
+        if private && one_group && remainder && self.never_splits(group) {
+            return self.evidence.no_split.insert(group);
+        }
+        self.evidence.differ(lot, other)
+    }
+
+    /// Whether every block of a group is the first and only one of its segment at its time.
+    fn never_splits(&self, group: u32) -> bool {
+        let lots = self.facts.lots.iter().zip(&self.run.labels.group);
+        lots.filter(|&(_, &g)| g == group).all(|(lot, _)| lot.whole && !lot.expandable)
+    }
+
+    fn make_private(&mut self, lot: u32) -> bool {
+        let known = self.facts.lots[lot as usize].known.is_some();
+        !known && !self.evidence.default.contains(&lot) && self.evidence.private.insert(lot)
+    }
+
+    fn make_default(&mut self, lot: u32) -> bool {
+        let known = self.facts.lots[lot as usize].known.is_some();
+        !known && !self.evidence.private.contains(&lot) && self.evidence.default.insert(lot)
+    }
+
+    /// A refused request did not ask `pool`. It asked one of those that its neighbours in time asked, the nearest first.
+    fn ask_elsewhere(&mut self, entry: u32, pool: PoolId) -> bool {
+        let not = self.not_asked.entry(entry).or_default();
+        not.insert(pool);
+        let entries = &self.facts.rec.entries;
+        let stream = entries[entry as usize].stream;
+        let near = |i: &usize| {
+            let e = &entries[*i];
+            e.action == Action::Alloc && e.stream == stream
+        };
+        let at = entry as usize;
+        const REACH: usize = 4096;
+        let before = (at.saturating_sub(REACH)..at).rev().filter(near);
+        let after = (at + 1..entries.len().min(at + REACH)).filter(near);
+        let mut candidates = Vec::new();
+        for i in before.take(64).chain(after.take(64)) {
+            let lot = self.facts.lot[i];
+            if lot != NO_LOT {
+                candidates.push((i.abs_diff(at), self.run.labels.pool[lot as usize]));
+            }
+        }
+        candidates.sort_by_key(|c| c.0);
+        let known = candidates.into_iter().map(|c| c.1).find(|p| !not.contains(p));
+        let chosen = known.or_else(|| {
+            // A pool of its own: nothing is in it.
+            let own = self.numbers.of_request()?;
+            (!not.contains(&own)).then_some(own)
+        });
+        if let Some(p) = chosen {
+            self.run.choices.refused.insert(entry, p);
+        }
+        chosen.is_some()
+    }
+
+    /// The lot that lives at an address at the time of an entry.
+    fn lot_at(&self, addr: DevAddr, entry: u32) -> Option<u32> {
+        let lives = |l: &super::lots::Lot| {
+            (l.at_start() || l.born <= entry)
+                && (l.died == OUTSIDE || l.died >= entry)
+                && (l.base..l.end).contains(&addr)
+        };
+        self.facts.lots.iter().rposition(lives).map(|i| i as u32)
+    }
+}
+
+/// Reservations of one stream and class that live at the same time are in different pools.
+fn reservations_apart(facts: &Facts) -> BTreeSet<(u32, u32)> {
+    let mut apart = BTreeSet::new();
+    let mut living: Vec<u32> = Vec::new();
+    let born = |l: u32| facts.lots[l as usize].born.wrapping_add(1);
+    let mut by_birth: Vec<u32> =
+        (0..facts.lots.len() as u32).filter(|&l| facts.lots[l as usize].expandable).collect();
+    by_birth.sort_by_key(|&l| born(l));
+    for id in by_birth {
+        let lot = &facts.lots[id as usize];
+        living
+            .retain(|&o| facts.lots[o as usize].died >= if lot.at_start() { 0 } else { lot.born });
+        for &other in &living {
+            let o = &facts.lots[other as usize];
+            if o.stream == lot.stream && o.small == lot.small {
+                apart.insert((other.min(id), other.max(id)));
+            }
+        }
+        living.push(id);
+    }
+    apart
+}
