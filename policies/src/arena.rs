@@ -20,8 +20,8 @@ pub use range::{Lane, LaneId, RangeNo};
 
 use poolsim_core::units::GIB;
 use poolsim_core::{
-    AllocRequest, BlockId, BlockState, BlockView, Bytes, DevAddr, Grant, HeapVisitor, PoolStats,
-    Slot,
+    AllocError, AllocRequest, BlockId, BlockState, BlockView, Bytes, DevAddr, Device, Grant,
+    HeapVisitor, OomCause, PoolStats, Slot,
 };
 use range::{IdleList, Lanes, Ranges};
 
@@ -259,11 +259,34 @@ impl Arena {
         std::iter::successors(first, |b| Some(self.block(*b).next).filter(|&b| b != NONE))
     }
 
-    /// The largest free block of a pool on any stream; 0 if there is none. Walks the heap.
-    pub fn largest_free(&self, pool: poolsim_core::PoolId) -> Bytes {
-        let ranges = self.ranges().filter(|&r| self.lane(self.ranges[r].lane).pool == pool);
-        let free = ranges.flat_map(|r| self.blocks_of(r)).filter(|&b| self.is_free(b));
-        free.map(|b| self.size(b)).max().unwrap_or(0)
+    /// Counts a refusal, and says why: no `rounded` bytes for a request of `requested` bytes in a lane.
+    #[cold]
+    pub fn refuse(
+        &mut self,
+        dev: &dyn Device,
+        lane: LaneId,
+        requested: Bytes,
+        rounded: Bytes,
+    ) -> AllocError {
+        self.stats.ooms += 1;
+        let cause = if requested >= TOO_LARGE {
+            OomCause::TooLarge
+        } else if !self.within_limit(rounded.next_multiple_of(dev.caps().granule)) {
+            OomCause::Limit
+        } else {
+            OomCause::DeviceFull
+        };
+        let pool = self.lane(lane).pool;
+        let same_pool = |&r: &RangeNo| self.lane(self.ranges[r].lane).pool == pool;
+        let blocks = self.ranges().filter(same_pool).flat_map(|r| self.blocks_of(r));
+        let largest_free = blocks.filter(|&b| self.is_free(b)).map(|b| self.size(b)).max();
+        AllocError::OutOfMemory {
+            requested,
+            rounded,
+            reserved: self.stats.reserved.current,
+            largest_free: largest_free.unwrap_or(0),
+            cause,
+        }
     }
 
     /// Walks the heap, ranges in the order of their numbers.

@@ -4,10 +4,10 @@ use crate::arena::{Arena, LaneId, RangeNo, TOO_LARGE};
 use crate::deferred::DeferredFrees;
 use crate::params::ParamDef;
 use crate::registry::{BuildEnv, OomRule, PolicyDef, no_version, no_warnings};
-use crate::stage::growth::GROW_UNIT;
+use crate::stage::growth::{Exact, GROW_UNIT, Growth};
 use poolsim_core::{
     Action, AllocError, AllocRequest, BlockId, Bytes, Device, DeviceError, Grant, HeapVisitor,
-    OomCause, Policy, PoolId, PoolOp, PoolStats, StreamId,
+    Policy, PoolId, PoolOp, PoolStats, StreamId,
 };
 use rustc_hash::FxHashMap;
 
@@ -35,7 +35,7 @@ pub static DEF: PolicyDef = PolicyDef {
 /// The allocator that never reuses.
 #[derive(Clone, Debug)]
 pub struct Bump {
-    unit: Bytes,
+    grow: Exact,
     arena: Arena,
     /// The unused rest of each lane's range. Freed neighbours are not merged into it.
     rests: FxHashMap<u32, BlockId>,
@@ -47,7 +47,7 @@ impl Bump {
     pub fn new(unit: Bytes, env: &BuildEnv) -> Self {
         let limit = env.memory_fraction.map(|x| (env.caps.total as f64 * x) as Bytes);
         Bump {
-            unit,
+            grow: Exact(unit),
             arena: Arena::with_limit(limit),
             rests: FxHashMap::default(),
             deferred: DeferredFrees::default(),
@@ -80,21 +80,6 @@ impl Bump {
         );
     }
 
-    fn refuse(&mut self, rounded: Bytes, requested: Bytes) -> AllocError {
-        self.arena.stats_mut().ooms += 1;
-        AllocError::OutOfMemory {
-            requested,
-            rounded,
-            reserved: self.arena.stats().reserved.current,
-            largest_free: self.rests.values().map(|&b| self.arena.size(b)).max().unwrap_or(0),
-            cause: match () {
-                () if rounded >= TOO_LARGE => OomCause::TooLarge,
-                () if !self.arena.within_limit(rounded) => OomCause::Limit,
-                () => OomCause::DeviceFull,
-            },
-        }
-    }
-
     fn give_back(&mut self, dev: &mut dyn Device, pool: Option<PoolId>) -> Bytes {
         if !self.deferred.is_empty() {
             // A failed wait leaves its blocks pending; other ranges can go all the same.
@@ -125,20 +110,20 @@ impl Bump {
 
 impl Policy for Bump {
     fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
+        let lane = self.arena.lane_for(req.stream, req.pool);
         if req.size >= TOO_LARGE {
-            return Err(self.refuse(req.size, req.size));
+            return Err(self.arena.refuse(dev, lane, req.size, req.size));
         }
         if !self.deferred.is_empty() {
             self.settle(dev);
         }
         let size = req.size.next_multiple_of(QUANTUM);
-        let lane = self.arena.lane_for(req.stream, req.pool);
         let block = match self.rest(lane).filter(|&b| self.arena.size(b) >= size) {
             Some(block) => block,
-            None => match self.arena.reserve(dev, size.next_multiple_of(self.unit), lane) {
+            None => match self.grow.grow(&mut self.arena, dev, size, lane) {
                 Ok(block) => block,
                 Err(DeviceError::OutOfMemory { .. } | DeviceError::OutOfAddresses { .. }) => {
-                    return Err(self.refuse(size, req.size));
+                    return Err(self.arena.refuse(dev, lane, req.size, size));
                 }
                 Err(error) => return Err(error.into()),
             },

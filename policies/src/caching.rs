@@ -6,7 +6,7 @@ use crate::registry::BuildEnv;
 use crate::stage::{Growth, Placement, Reclaim, Rounding};
 use poolsim_core::{
     Action, AllocError, AllocRequest, BlockId, Bytes, Device, DeviceError, Grant, HeapVisitor,
-    OomCause, Policy, PoolId, PoolOp, PoolStats, StreamId,
+    Policy, PoolId, PoolOp, PoolStats, StreamId,
 };
 
 /// A caching allocator made of four stages.
@@ -132,7 +132,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
                 return Ok(block);
             }
             if self.relieve(dev, size) == 0 {
-                return Err(self.refuse(size, lane, requested));
+                return Err(self.arena.refuse(dev, lane, requested, size));
             }
             self.arena.stats_mut().retries += 1;
         }
@@ -168,21 +168,6 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
         given
     }
 
-    fn refuse(&mut self, rounded: Bytes, lane: LaneId, requested: Bytes) -> AllocError {
-        self.arena.stats_mut().ooms += 1;
-        AllocError::OutOfMemory {
-            requested,
-            rounded,
-            reserved: self.arena.stats().reserved.current,
-            largest_free: self.arena.largest_free(self.arena.lane(lane).pool),
-            cause: match () {
-                () if rounded >= TOO_LARGE => OomCause::TooLarge,
-                () if !self.arena.within_limit(rounded) => OomCause::Limit,
-                () => OomCause::DeviceFull,
-            },
-        }
-    }
-
     /// In debug builds, proves the arena's invariants: after each of the first calls, later now and then.
     #[inline]
     fn checked(&mut self) {
@@ -200,7 +185,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Policy for Caching<R, P, 
     fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
         let lane = self.arena.lane_for(req.stream, req.pool);
         if req.size >= TOO_LARGE {
-            return Err(self.refuse(req.size, lane, req.size));
+            return Err(self.arena.refuse(dev, lane, req.size, req.size));
         }
         if !self.deferred.is_empty() {
             self.settle(dev);

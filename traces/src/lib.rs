@@ -4,17 +4,22 @@
 //! [`Source`]. Each format is one row of [`import::IMPORTERS`].
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod compression;
 mod digest;
+pub mod export;
 pub mod format;
 mod frame;
 pub mod import;
 mod load;
+pub mod native;
 mod open;
 mod pickle;
+pub mod quantity;
 mod reader;
 mod section;
 mod storage;
+mod suggest;
 mod tables;
 mod tally;
 pub mod transform;

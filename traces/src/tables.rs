@@ -94,6 +94,15 @@ pub struct OwnedTables {
 }
 
 impl OwnedTables {
+    /// The same, to be written.
+    pub fn borrow(&self) -> Tables<'_> {
+        Tables {
+            stacks: Some(&self.stacks),
+            annotations: &self.annotations,
+            initial_heap: self.initial_heap.as_ref(),
+        }
+    }
+
     /// Adds the rows of one section, which starts at `at` in the file. Unknown tags are left out.
     pub(crate) fn add(&mut self, tag: Tag, at: u64, raw: &[u8]) -> Result<(), TraceError> {
         match tag {

@@ -2,8 +2,12 @@
 
 use poolsim_core::units::{BlockId, Bytes, DevAddr};
 
-/// Marks "no block".
-pub const NONE: u32 = u32::MAX;
+/// Marks "no block". Block 0 is nobody's: it is always in use, so that nothing merges with it, and takes the
+/// writes meant for a neighbour that is not there, which spares hot code branches that cannot be predicted.
+pub const NONE: u32 = 0;
+
+/// Marks "no slot".
+pub const NO_SLOT: u32 = u32::MAX;
 
 /// The block belongs to the program.
 pub const ALLOCATED: u8 = 1;
@@ -16,7 +20,7 @@ pub const SHARED: u8 = 8;
 /// The block lies in a free index.
 pub const INDEXED: u8 = 16;
 
-/// Sizes are kept in units of 512 bytes, so that a block takes 32 bytes and every reservation up to 2 TiB fits.
+/// Sizes are kept in units of 512 bytes: 32 bits are then enough for every reservation up to 2 TiB.
 pub const UNIT_SHIFT: u32 = 9;
 
 /// A block. Neighbours are those of the same segment, in address order.
@@ -32,6 +36,10 @@ pub struct Block {
     pub prev: u32,
     /// The neighbour above, or [`NONE`].
     pub next: u32,
+    /// The block before it in its class of the free index, or [`NONE`].
+    pub before: u32,
+    /// The block after it in its class of the free index, or [`NONE`].
+    pub after: u32,
     /// The heap (pool, stream and size class) that the block belongs to.
     pub heap: u16,
     /// Flag bits.
@@ -57,10 +65,28 @@ impl Block {
         self.flags & flag != 0
     }
 
+    /// A block that fills a new segment.
+    pub fn alone(addr: DevAddr, units: u32, heap: u16, flags: u8) -> Block {
+        let [prev, next, before, after] = [NONE; 4];
+        Block { addr, requested: 0, units, prev, next, before, after, heap, flags }
+    }
+
+    /// The order of a free index: size, then address.
+    #[inline]
+    pub fn key(&self) -> (u32, DevAddr) {
+        (self.units, self.addr)
+    }
+
+    /// 0 if the block serves small requests, 1 if large ones.
+    #[inline]
+    pub fn size_class(&self) -> usize {
+        usize::from(self.heap & 1)
+    }
+
     /// Whether the block has a neighbour.
     #[inline]
     pub fn is_split(&self) -> bool {
-        (self.prev & self.next) != NONE
+        (self.prev | self.next) != NONE
     }
 
     /// Whether nobody holds the block: it is free, or unmapped address space.
@@ -71,17 +97,25 @@ impl Block {
 }
 
 /// All blocks by number, with the side tables that only some operations touch.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Blocks {
     /// The blocks. Unused entries are on `unused`.
     pub table: Vec<Block>,
-    /// Links of the free index's lists: before, after.
-    pub links: Vec<[u32; 2]>,
     /// The trace's slot of each allocated block.
     pub slots: Vec<u32>,
     /// Lookup count of the pool when the block entered the index (ages for garbage collection).
     pub ages: Vec<u32>,
     unused: Vec<u32>,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        let mut blocks =
+            Blocks { table: Vec::new(), slots: Vec::new(), ages: Vec::new(), unused: Vec::new() };
+        let nobody = blocks.grow(Block::alone(0, 0, 0, ALLOCATED));
+        debug_assert_eq!(nobody, NONE);
+        blocks
+    }
 }
 
 impl Blocks {
@@ -97,11 +131,9 @@ impl Blocks {
 
     #[cold]
     fn grow(&mut self, block: Block) -> u32 {
-        let id = self.table.len() as u32;
-        assert!(id != NONE, "fewer than 2^32 - 1 blocks");
+        let id = u32::try_from(self.table.len()).expect("fewer than 2^32 blocks");
         self.table.push(block);
-        self.links.push([NONE; 2]);
-        self.slots.push(NONE);
+        self.slots.push(NO_SLOT);
         self.ages.push(0);
         id
     }
@@ -125,13 +157,6 @@ impl Blocks {
         &mut self.table[id as usize]
     }
 
-    /// The order of a free index: size, then address.
-    #[inline]
-    pub fn key(&self, id: u32) -> (u32, DevAddr) {
-        let b = self.get(id);
-        (b.units, b.addr)
-    }
-
     /// Cuts the low `units` off a block into a new block before it. The old block keeps its number and is the
     /// upper part, as in PyTorch, where that decides which one keeps a stale requested size.
     #[inline]
@@ -139,9 +164,7 @@ impl Blocks {
         let old = *self.get(id);
         debug_assert!(units < old.units);
         let low = self.add(Block { requested: 0, units, next: id, ..old });
-        if old.prev != NONE {
-            self.get_mut(old.prev).next = low;
-        }
+        self.get_mut(old.prev).next = low;
         let high = self.get_mut(id);
         high.prev = low;
         high.units -= units;

@@ -1,7 +1,7 @@
 //! Expandable segments: address space that is mapped page by page.
 
 use super::Pytorch;
-use super::blocks::{Block, MAPPED, NONE, UNIT_SHIFT};
+use super::blocks::{Block, MAPPED, UNIT_SHIFT};
 use super::heap::{SMALL, Segment};
 use super::malloc::{Refusal, Search};
 use super::size::SMALL_SEGMENT;
@@ -19,7 +19,7 @@ impl Pytorch {
     /// Length of a reservation: nine eighths of the device's memory in whole pages.
     pub(super) fn reservation_size(&self, class: usize) -> Bytes {
         let page = self.page_size(class);
-        let most = (u64::from(NONE) - 1) << UNIT_SHIFT;
+        let most = u64::from(u32::MAX) << UNIT_SHIFT;
         let wanted = (self.device_total + self.device_total / 8).next_multiple_of(page);
         wanted.min(most / page * page)
     }
@@ -53,10 +53,9 @@ impl Pytorch {
     fn find_expandable(&mut self, dev: &mut dyn Device, search: &Search) -> Result<u32, Refusal> {
         for &unmapped in self.heaps.get(search.heap).unmapped.values() {
             let prev = self.blocks.get(unmapped).prev;
-            let usable = prev != NONE && self.blocks.get(prev).usable();
-            let start = if usable { prev } else { unmapped };
+            let start = if self.blocks.get(prev).usable() { prev } else { unmapped };
             let (mut sum, mut at) = (0, start);
-            while at != NONE && self.blocks.get(at).usable() && sum < search.size {
+            while self.blocks.get(at).usable() && sum < search.size {
                 sum += self.blocks.get(at).size();
                 at = self.blocks.get(at).next;
             }
@@ -64,7 +63,7 @@ impl Pytorch {
                 return Ok(start);
             }
         }
-        let size = self.reservation_size(self.heaps.get(search.heap).size_class());
+        let size = self.reservation_size(usize::from(search.heap & 1));
         if size < search.size {
             return Err(Refusal::Memory(poolsim_core::error::OomCause::DeviceFull));
         }
@@ -93,7 +92,7 @@ impl Pytorch {
         len: Bytes,
     ) -> Result<(), DeviceError> {
         let block = *self.blocks.get(id);
-        let class = self.heaps.get(block.heap).size_class();
+        let class = block.size_class();
         let page = self.page_size(class);
         let len = len.next_multiple_of(page);
         let segment = *self.heaps.segment_of(block.addr);
@@ -103,11 +102,7 @@ impl Pytorch {
         if len < block.size() {
             self.cut_unmapped_tail(id, (len >> UNIT_SHIFT) as u32);
         }
-        for neighbour in [block.prev, self.blocks.get(id).next] {
-            if neighbour != NONE && self.mergeable(neighbour, MAPPED) {
-                self.absorb(id, neighbour);
-            }
-        }
+        self.merge(id, MAPPED);
         self.index(id);
         self.total += len;
         self.stats.reserve(class, len);
@@ -127,9 +122,7 @@ impl Pytorch {
             flags: block.flags & !MAPPED,
             ..block
         });
-        if block.next != NONE {
-            self.blocks.get_mut(block.next).prev = tail;
-        }
+        self.blocks.get_mut(block.next).prev = tail;
         let head = self.blocks.get_mut(id);
         head.next = tail;
         head.units = units;
@@ -140,7 +133,7 @@ impl Pytorch {
     /// blocks of their own.
     pub(super) fn unmap_block(&mut self, dev: &mut dyn Device, id: u32) {
         let block = *self.blocks.get(id);
-        let class = self.heaps.get(block.heap).size_class();
+        let class = block.size_class();
         let page = self.page_size(class);
         let segment = *self.heaps.segment_of(block.addr);
         let first = (block.addr - segment.addr).next_multiple_of(page);
@@ -158,19 +151,14 @@ impl Pytorch {
         }
         self.heaps.get_mut(block.heap).free.remove(&mut self.blocks, id);
         self.leave_ends(id, segment.addr + first, segment.addr + last);
-        let block = *self.blocks.get(id);
         self.blocks.get_mut(id).flags &= !MAPPED;
-        for neighbour in [block.prev, block.next] {
-            if neighbour != NONE && self.mergeable(neighbour, 0) {
-                self.absorb(id, neighbour);
-            }
-        }
+        self.merge(id, 0);
         let addr = self.blocks.get(id).addr;
         self.heaps.get_mut(block.heap).unmapped.insert(addr, id);
         let len = last - first;
         self.total -= len;
         self.stats.unreserve(class, len);
-        let pool = self.heaps.get(block.heap).pool();
+        let pool = self.heaps.get(block.heap).pool;
         if pool.is_private() {
             self.heaps.pools[pool.index()].mallocs -= 1;
         }
@@ -194,9 +182,7 @@ impl Pytorch {
                 prev: id,
                 ..keep
             });
-            if keep.next != NONE {
-                self.blocks.get_mut(keep.next).prev = tail;
-            }
+            self.blocks.get_mut(keep.next).prev = tail;
             let middle = self.blocks.get_mut(id);
             middle.next = tail;
             middle.units = units;

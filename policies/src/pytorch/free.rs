@@ -1,7 +1,8 @@
 //! Freeing: at once, or when other streams are done; and merging.
 
 use super::Pytorch;
-use super::blocks::{ALLOCATED, EXPANDABLE, MAPPED, NONE, SHARED};
+use super::blocks::{ALLOCATED, Block, EXPANDABLE, MAPPED, SHARED};
+use super::heap::class_index;
 use poolsim_core::device::{Device, SyncScope};
 use poolsim_core::recording::Action;
 use poolsim_core::units::StreamId;
@@ -13,16 +14,16 @@ impl Pytorch {
         let block = self.blocks.get_mut(id);
         assert!(block.flags & ALLOCATED != 0, "the engine frees live blocks only");
         block.flags &= !ALLOCATED;
-        let (size, shared, heap) = (block.size(), block.flags & SHARED != 0, block.heap);
-        let class = self.heaps.get(heap).size_class();
-        self.stats.free(class, size);
-        if size >= self.max_split {
+        let block = *block;
+        if block.size() >= self.max_split {
             self.stats.oversize_block(false);
         }
-        if shared {
-            self.free_shared(dev, id);
+        if block.is(SHARED) {
+            self.stats.free_pending(block.size_class(), block.size());
+            self.fence(dev, id);
         } else {
-            self.complete(id);
+            self.stats.free(block.size_class(), block.size(), block.requested);
+            self.merge_and_index(id, block);
         }
     }
 
@@ -38,16 +39,10 @@ impl Pytorch {
         }
     }
 
+    /// Takes a fence of every stream that used the block. PyTorch takes those of frees during a redirection only
+    /// when it is over. Here they are taken at the free, when the device is told what they wait for, and are not looked at
+    /// before the redirection is over: the frees complete at the same malloc.
     #[cold]
-    fn free_shared(&mut self, dev: &mut dyn Device, id: u32) {
-        if self.open > 0 {
-            self.deferred.push(id);
-        } else {
-            self.fence(dev, id);
-        }
-    }
-
-    /// Takes a fence of every stream that used the block.
     fn fence(&mut self, dev: &mut dyn Device, id: u32) {
         let streams = self.shared_on.remove(&id).unwrap_or_default();
         let mut left = 0;
@@ -69,18 +64,12 @@ impl Pytorch {
     #[cold]
     #[inline(never)]
     pub(super) fn process_events(&mut self, dev: &mut dyn Device) {
-        for id in std::mem::take(&mut self.deferred) {
-            self.fence(dev, id);
-        }
         self.collect_passed(dev);
     }
 
     /// `synchronize_and_free_events`: waits for every fence and completes every pending free.
     pub(super) fn wait_for_events(&mut self, dev: &mut dyn Device) {
         self.stats.syncs += 1;
-        for id in std::mem::take(&mut self.deferred) {
-            self.fence(dev, id);
-        }
         if self.waiting.is_empty() {
             return;
         }
@@ -109,31 +98,33 @@ impl Pytorch {
     fn complete_late(&mut self, dev: &mut dyn Device, id: u32) {
         let block = self.blocks.get_mut(id);
         block.flags &= !SHARED;
-        let (addr, requested, heap) = (block.addr, block.requested, block.heap);
-        dev.note(Action::FreeCompleted, addr, requested, self.heaps.get(heap).stream);
-        self.complete(id);
+        let block = *block;
+        let stream = self.heaps.get(block.heap).stream;
+        dev.note(Action::FreeCompleted, block.addr, block.requested, stream);
+        self.stats.complete_pending(block.size_class(), block.size(), block.requested);
+        self.merge_and_index(id, block);
     }
 
     /// `free_block`: the block merges with its free neighbours and can be used again.
     #[inline]
-    pub(super) fn complete(&mut self, id: u32) {
-        let block = *self.blocks.get(id);
-        let class = self.heaps.get(block.heap).size_class();
+    fn merge_and_index(&mut self, id: u32, block: Block) {
         let (mut merged, mut merged_bytes) = (0, 0);
-        for neighbour in [block.prev, block.next] {
-            if neighbour != NONE && self.mergeable(neighbour, MAPPED) {
-                merged += 1;
-                merged_bytes += self.absorb(id, neighbour) as i64;
-            }
+        if self.mergeable(block.prev, MAPPED) {
+            merged += 1;
+            merged_bytes += self.absorb_below(id, block.prev) as i64;
         }
-        self.index(id);
-        self.stats.complete(class, block.size(), block.requested);
+        if self.mergeable(block.next, MAPPED) {
+            merged += 1;
+            merged_bytes += self.absorb_above(id, block.next) as i64;
+        }
         if !block.is(EXPANDABLE) {
             let now = self.blocks.get(id);
-            let (more, bytes) = if now.is_split() { (1, now.size() as i64) } else { (0, 0) };
-            self.stats.inactive_split.net(class, more - merged);
-            self.stats.inactive_split_bytes.net(class, bytes - merged_bytes);
+            let more = i64::from(now.is_split());
+            let bytes = more * now.size() as i64;
+            self.stats.inactive_split.net(block.size_class(), more - merged);
+            self.stats.inactive_split_bytes.net(block.size_class(), bytes - merged_bytes);
         }
+        self.index(id);
     }
 
     /// Whether a neighbour can merge with a free block whose mapped flag is `mapped`.
@@ -143,40 +134,61 @@ impl Pytorch {
         b.usable() && b.flags & MAPPED == mapped
     }
 
-    /// Takes a free neighbour out of its set and adds its range to `id`. Returns its size.
+    /// Merges a free block with its free neighbours of the same kind, the one below first.
+    pub(super) fn merge(&mut self, id: u32, mapped: u8) {
+        let Block { prev, next, .. } = *self.blocks.get(id);
+        if self.mergeable(prev, mapped) {
+            self.absorb_below(id, prev);
+        }
+        if self.mergeable(next, mapped) {
+            self.absorb_above(id, next);
+        }
+    }
+
+    /// Takes the free neighbour below out of its set and adds its range to `id`. Returns its size.
     #[inline]
-    pub(super) fn absorb(&mut self, id: u32, neighbour: u32) -> u64 {
-        let gone = *self.blocks.get(neighbour);
-        let heap = self.heaps.get_mut(gone.heap);
+    fn absorb_below(&mut self, id: u32, neighbour: u32) -> u64 {
+        let gone = self.take_out(neighbour);
+        let block = self.blocks.get_mut(id);
+        block.units += gone.units;
+        block.addr = gone.addr;
+        block.prev = gone.prev;
+        self.blocks.get_mut(gone.prev).next = id;
+        gone.size()
+    }
+
+    /// Takes the free neighbour above out of its set and adds its range to `id`. Returns its size.
+    #[inline]
+    fn absorb_above(&mut self, id: u32, neighbour: u32) -> u64 {
+        let gone = self.take_out(neighbour);
+        let block = self.blocks.get_mut(id);
+        block.units += gone.units;
+        block.next = gone.next;
+        self.blocks.get_mut(gone.next).prev = id;
+        gone.size()
+    }
+
+    #[inline]
+    fn take_out(&mut self, id: u32) -> Block {
+        let gone = *self.blocks.get(id);
+        let heap = &mut self.heaps.list[usize::from(gone.heap)];
         if gone.is(MAPPED) {
-            heap.free.remove(&mut self.blocks, neighbour);
+            heap.free.remove(&mut self.blocks, id);
         } else {
             heap.unmapped.remove(&gone.addr);
         }
-        let block = self.blocks.get_mut(id);
-        block.units += gone.units;
-        if block.prev == neighbour {
-            block.addr = gone.addr;
-            block.prev = gone.prev;
-            if gone.prev != NONE {
-                self.blocks.get_mut(gone.prev).next = id;
-            }
-        } else {
-            block.next = gone.next;
-            if gone.next != NONE {
-                self.blocks.get_mut(gone.next).prev = id;
-            }
-        }
-        self.blocks.drop_block(neighbour);
-        gone.size()
+        self.blocks.drop_block(id);
+        gone
     }
 
     /// Puts a free mapped block into its heap's index.
     #[inline]
     pub(super) fn index(&mut self, id: u32) {
-        let heap = &mut self.heaps.list[usize::from(self.blocks.get(id).heap)];
+        let number = self.blocks.get(id).heap;
+        let heap = &mut self.heaps.list[usize::from(number)];
         if self.collects {
-            self.blocks.ages[id as usize] = self.heaps.classes[usize::from(heap.class)].lookups;
+            let class = &self.heaps.classes[class_index(heap.pool, number)];
+            self.blocks.ages[id as usize] = class.lookups;
         }
         heap.free.insert(&mut self.blocks, id);
     }
@@ -184,6 +196,6 @@ impl Pytorch {
     /// True while a free waits for fences.
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
-        !(self.waiting.is_empty() && self.deferred.is_empty())
+        !self.waiting.is_empty()
     }
 }

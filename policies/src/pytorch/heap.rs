@@ -1,6 +1,6 @@
 //! Where free memory is kept: pools, their size classes, and one heap for each stream in them.
 
-use super::blocks::{Block, Blocks, EXPANDABLE, MAPPED, NONE};
+use super::blocks::{Block, Blocks, EXPANDABLE, MAPPED, UNIT_SHIFT};
 use super::index::FreeIndex;
 use poolsim_core::event::PoolFlags;
 use poolsim_core::units::{Bytes, DevAddr, PoolId, RangeId, StreamId};
@@ -12,6 +12,8 @@ pub const SMALL: usize = 0;
 pub const LARGE: usize = 1;
 
 /// The free memory of one (pool, size class, stream). Streams never share a heap.
+///
+/// Heaps come in pairs: an even number serves small requests, the next one large requests.
 #[derive(Clone, Debug)]
 pub struct Heap {
     /// Free mapped blocks.
@@ -20,31 +22,25 @@ pub struct Heap {
     pub unmapped: BTreeMap<DevAddr, u32>,
     /// The stream.
     pub stream: StreamId,
-    /// The pool's class that it belongs to, as an index into [`Heaps::classes`].
-    pub class: u16,
-}
-
-impl Heap {
-    /// 0 for small requests, 1 for large ones.
-    #[inline]
-    pub fn size_class(&self) -> usize {
-        usize::from(self.class) & 1
-    }
-
     /// The pool.
-    pub fn pool(&self) -> PoolId {
-        PoolId(self.class / 2)
-    }
+    pub pool: PoolId,
+    /// Blocks of this pool are never split.
+    pub no_split: bool,
 }
 
 /// One size class of one pool: PyTorch's `BlockPool`.
 #[derive(Clone, Debug, Default)]
 pub struct PoolClass {
-    by_stream: Vec<u16>,
     /// Heaps in stream order, which is the order of PyTorch's set.
     pub heaps: Vec<u16>,
     /// Lookups so far, the clock of garbage collection.
     pub lookups: u32,
+}
+
+/// The class of a pool in [`Heaps::classes`].
+#[inline]
+pub fn class_index(pool: PoolId, heap: u16) -> usize {
+    pool.index() * 2 + usize::from(heap & 1)
 }
 
 /// A segment: a whole range, or an expandable reservation.
@@ -82,6 +78,9 @@ pub struct Heaps {
     pub classes: Vec<PoolClass>,
     /// Pools by id.
     pub pools: Vec<PoolLife>,
+    /// The first heap of each (pool, stream): `pool * stride + stream`.
+    pairs: Vec<u16>,
+    stride: usize,
     /// Segments by address. Expandable reservations are in here from reservation to release.
     pub segments: BTreeMap<DevAddr, Segment>,
 }
@@ -92,34 +91,51 @@ impl Heaps {
     /// The heap of a pool's class for a stream, made if need be.
     #[inline]
     pub fn find(&mut self, pool: PoolId, class: usize, stream: StreamId) -> u16 {
-        let c = pool.index() * 2 + class;
-        let known = self.classes.get(c).and_then(|p| p.by_stream.get(stream.index()));
-        match known {
-            Some(&heap) if heap != NO_HEAP => heap,
-            _ => self.make(c, stream),
+        if stream.index() < self.stride
+            && let Some(&pair) = self.pairs.get(pool.index() * self.stride + stream.index())
+            && pair != NO_HEAP
+        {
+            return pair + class as u16;
         }
+        self.make(pool, stream) + class as u16
     }
 
     #[cold]
-    fn make(&mut self, class: usize, stream: StreamId) -> u16 {
-        self.declare(PoolId((class / 2) as u16));
-        let number = u16::try_from(self.list.len()).expect("fewer than 65535 heaps");
-        assert!(number != NO_HEAP, "fewer than 65535 heaps");
-        self.list.push(Heap {
-            free: FreeIndex::default(),
-            unmapped: BTreeMap::new(),
-            stream,
-            class: class as u16,
-        });
-        let list = &self.list;
-        let c = &mut self.classes[class];
-        if c.by_stream.len() <= stream.index() {
-            c.by_stream.resize(stream.index() + 1, NO_HEAP);
+    #[inline(never)]
+    fn make(&mut self, pool: PoolId, stream: StreamId) -> u16 {
+        self.declare(pool);
+        if stream.index() >= self.stride {
+            self.widen(stream.index() + 1);
         }
-        c.by_stream[stream.index()] = number;
-        let at = c.heaps.partition_point(|&h| list[usize::from(h)].stream < stream);
-        c.heaps.insert(at, number);
-        number
+        let at = pool.index() * self.stride + stream.index();
+        if self.pairs.len() <= at {
+            self.pairs.resize(at + 1, NO_HEAP);
+        }
+        let pair = self.list.len();
+        assert!(pair + 2 < usize::from(NO_HEAP), "fewer than 65534 heaps");
+        self.pairs[at] = pair as u16;
+        for heap in [pair as u16, pair as u16 + 1] {
+            self.list.push(Heap {
+                free: FreeIndex::default(),
+                unmapped: BTreeMap::new(),
+                stream,
+                pool,
+                no_split: self.pools[pool.index()].flags.no_split,
+            });
+            let list = &self.list;
+            let heaps = &mut self.classes[class_index(pool, heap)].heaps;
+            heaps.insert(heaps.partition_point(|&h| list[usize::from(h)].stream < stream), heap);
+        }
+        pair as u16
+    }
+
+    /// Makes room for more streams in `pairs`.
+    fn widen(&mut self, stride: usize) {
+        let mut pairs = vec![NO_HEAP; self.pools.len() * stride];
+        for (old, &pair) in self.pairs.iter().enumerate() {
+            pairs[old / self.stride * stride + old % self.stride] = pair;
+        }
+        (self.pairs, self.stride) = (pairs, stride);
     }
 
     /// Makes room for a pool.
@@ -129,6 +145,14 @@ impl Heaps {
             self.classes.resize(self.pools.len() * 2, PoolClass::default());
         }
         &mut self.pools[pool.index()]
+    }
+
+    /// Sets a pool's properties.
+    pub fn set_flags(&mut self, pool: PoolId, flags: PoolFlags) {
+        self.declare(pool).flags = flags;
+        for heap in self.list.iter_mut().filter(|h| h.pool == pool) {
+            heap.no_split = flags.no_split;
+        }
     }
 
     /// A heap.
@@ -158,14 +182,7 @@ impl Heaps {
         let old = self.segments.insert(segment.addr, segment);
         assert!(old.is_none(), "a device hands out an address once");
         let flags = if segment.expandable { EXPANDABLE } else { MAPPED };
-        blocks.add(Block {
-            addr: segment.addr,
-            requested: 0,
-            units: u32::try_from(segment.size >> 9).expect("a segment is below 2 TiB"),
-            prev: NONE,
-            next: NONE,
-            heap: segment.heap,
-            flags,
-        })
+        let units = u32::try_from(segment.size >> UNIT_SHIFT).expect("a segment is below 2 TiB");
+        blocks.add(Block::alone(segment.addr, units, segment.heap, flags))
     }
 }

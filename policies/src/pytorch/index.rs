@@ -1,9 +1,8 @@
 //! The index over the free blocks of one (pool, stream, size class): an ordered set by (size, address).
 //!
 //! ```text
-//! units:   1   2   3 … 4095 | 4096 … 4127 | 4128 … | … | 8192 … 8255 | …
-//! class:   1   2   3 … 4095 | 4096        | 4097   | … | 4224        | …      one per 512 B below 2 MiB,
-//!          exact size        128 classes per octave above                    then 128 an octave
+//! units:   1   2 … 511 | 512 513 | 514 515 | … | 1022 1023 | 1024 … 1027 | …
+//! class:   1   2 … 511 | 512     | 513     | … | 767       | 768         | …     256 classes an octave above 255 units
 //! ```
 //!
 //! A two-level bitmap tells which classes hold blocks. A class is a linked list in (size, address) order while it is
@@ -13,13 +12,13 @@
 
 use super::blocks::{Blocks, INDEXED, NONE};
 
-/// A class longer than this turns into a vector …
-const LIST_MAX: u32 = 16;
+/// A list never gets longer than this: the class turns into a vector …
+const LIST_MAX: u32 = 48;
 /// … and turns back when it is as short as this.
-const LIST_AGAIN: u32 = 6;
-/// Classes below this hold one size each.
-const EXACT: u32 = 4096;
-const CLASSES: usize = 4096 + 20 * 128;
+const LIST_AGAIN: u32 = 24;
+/// Sizes keep this many bits below their leading one; those with fewer have a class of their own.
+const MANTISSA: u32 = 8;
+const CLASSES: usize = ((32 - MANTISSA as usize) + 1) << MANTISSA;
 const WORDS: usize = CLASSES / 64;
 const BIG: u32 = 1 << 31;
 
@@ -36,24 +35,21 @@ struct Class {
 pub struct FreeIndex {
     classes: Box<[Class]>,
     words: [u64; WORDS],
-    top: [u64; 2],
+    top: [u64; WORDS.div_ceil(64)],
     vectors: Vec<Vec<u128>>,
     spare: Vec<u32>,
-    len: usize,
 }
 
+/// Monotone in the size, and free of branches.
 #[inline]
 fn class_of(units: u32) -> u32 {
-    if units < EXACT {
-        return units;
-    }
-    let e = units.ilog2();
-    EXACT + (e - 12) * 128 + ((units >> (e - 7)) & 127)
+    let shift = (units | 1).ilog2().saturating_sub(MANTISSA);
+    (shift << MANTISSA) + (units >> shift)
 }
 
 #[inline]
 fn packed(blocks: &Blocks, id: u32) -> u128 {
-    let (units, addr) = blocks.key(id);
+    let (units, addr) = blocks.get(id).key();
     u128::from(units) << 96 | u128::from(addr >> 9) << 32 | u128::from(id)
 }
 
@@ -62,10 +58,9 @@ impl Default for FreeIndex {
         FreeIndex {
             classes: vec![Class { head: NONE, count: 0 }; CLASSES].into(),
             words: [0; WORDS],
-            top: [0; 2],
+            top: [0; WORDS.div_ceil(64)],
             vectors: Vec::new(),
             spare: Vec::new(),
-            len: 0,
         }
     }
 }
@@ -76,7 +71,7 @@ impl FreeIndex {
     pub fn best_fit(&self, blocks: &Blocks, units: u32) -> Option<u32> {
         let wanted = class_of(units);
         let class = self.class_from(wanted)?;
-        if class == wanted && class >= EXACT {
+        if class == wanted {
             return match self.first_at_least(blocks, class, units, 0) {
                 Some(id) => Some(id),
                 None => self.class_from(class + 1).map(|c| self.first_in(c)),
@@ -87,10 +82,10 @@ impl FreeIndex {
 
     /// The block after `id` in order.
     pub fn after(&self, blocks: &Blocks, id: u32) -> Option<u32> {
-        let (units, addr) = blocks.key(id);
+        let (units, addr) = blocks.get(id).key();
         let class = class_of(units);
         let next = match self.vector(class) {
-            None => Some(blocks.links[id as usize][1]).filter(|&n| n != NONE),
+            None => Some(blocks.get(id).after).filter(|&n| n != NONE),
             Some(v) => {
                 self.first_at_least(blocks, class, units, addr + 1).filter(|_| !v.is_empty())
             }
@@ -102,7 +97,7 @@ impl FreeIndex {
     pub fn before(&self, blocks: &Blocks, id: u32) -> Option<u32> {
         let class = class_of(blocks.get(id).units);
         let prev = match self.vector(class) {
-            None => Some(blocks.links[id as usize][0]).filter(|&n| n != NONE),
+            None => Some(blocks.get(id).before).filter(|&n| n != NONE),
             Some(v) => {
                 let at = v.partition_point(|&k| k < packed(blocks, id));
                 at.checked_sub(1).map(|i| v[i] as u32)
@@ -118,7 +113,7 @@ impl FreeIndex {
 
     /// All blocks in order.
     pub fn in_order(&self, blocks: &Blocks) -> Vec<u32> {
-        let mut all = Vec::with_capacity(self.len);
+        let mut all = Vec::new();
         let mut from = 0;
         while let Some(class) = self.class_from(from) {
             match self.vector(class) {
@@ -127,7 +122,7 @@ impl FreeIndex {
                     let mut id = self.classes[class as usize].head;
                     while id != NONE {
                         all.push(id);
-                        id = blocks.links[id as usize][1];
+                        id = blocks.get(id).after;
                     }
                 }
             }
@@ -139,76 +134,73 @@ impl FreeIndex {
     /// Puts a block in.
     #[inline]
     pub fn insert(&mut self, blocks: &mut Blocks, id: u32) {
-        debug_assert!(!blocks.get(id).is(INDEXED), "a block is in the index once");
-        blocks.get_mut(id).flags |= INDEXED;
-        self.len += 1;
-        let key = blocks.key(id);
+        let block = blocks.get_mut(id);
+        debug_assert!(!block.is(INDEXED), "a block is in the index once");
+        block.flags |= INDEXED;
+        let key = block.key();
         let c = class_of(key.0);
         let class = &mut self.classes[c as usize];
         if class.count == 0 {
             *class = Class { head: id, count: 1 };
-            blocks.links[id as usize] = [NONE; 2];
+            (block.before, block.after) = (NONE, NONE);
             self.words[c as usize / 64] |= 1 << (c % 64);
             self.top[c as usize / 4096] |= 1 << (c / 64 % 64);
             return;
         }
-        if class.count & BIG != 0 {
-            return self.insert_in_vector(blocks, c, id);
+        if class.count >= LIST_MAX {
+            return self.insert_in_long(blocks, c, id);
         }
         class.count += 1;
         let mut before = NONE;
         let mut at = class.head;
-        while at != NONE && blocks.key(at) < key {
+        while at != NONE {
+            let b = blocks.get(at);
+            if b.key() > key {
+                break;
+            }
             before = at;
-            at = blocks.links[at as usize][1];
+            at = b.after;
         }
-        blocks.links[id as usize] = [before, at];
+        let block = blocks.get_mut(id);
+        (block.before, block.after) = (before, at);
         if before == NONE {
             class.head = id;
         } else {
-            blocks.links[before as usize][1] = id;
+            blocks.get_mut(before).after = id;
         }
-        if at != NONE {
-            blocks.links[at as usize][0] = id;
-        }
-        if class.count > LIST_MAX {
-            self.make_vector(blocks, c);
-        }
+        blocks.get_mut(at).before = id;
     }
 
     /// Takes a block out. Its size and address must be those with which it was put in.
     #[inline]
     pub fn remove(&mut self, blocks: &mut Blocks, id: u32) {
-        debug_assert!(blocks.get(id).is(INDEXED), "the block is in the index");
-        blocks.get_mut(id).flags &= !INDEXED;
-        self.len -= 1;
-        let c = class_of(blocks.get(id).units);
+        let block = blocks.get_mut(id);
+        debug_assert!(block.is(INDEXED), "the block is in the index");
+        block.flags &= !INDEXED;
+        let (before, after) = (block.before, block.after);
+        let c = class_of(block.units);
         let class = &mut self.classes[c as usize];
         if class.count & BIG != 0 {
             return self.remove_from_vector(blocks, c, id);
         }
         class.count -= 1;
-        let [before, after] = blocks.links[id as usize];
+        let empty = class.count == 0;
         if before == NONE {
             class.head = after;
         } else {
-            blocks.links[before as usize][1] = after;
+            blocks.get_mut(before).after = after;
         }
-        if after != NONE {
-            blocks.links[after as usize][0] = before;
-        }
-        if class.count == 0 {
-            self.clear_bit(c);
-        }
+        blocks.get_mut(after).before = before;
+        self.clear_bit_if(c, empty);
     }
 
+    /// Forgets a class if it is empty, without a branch.
     #[inline]
-    fn clear_bit(&mut self, c: u32) {
-        let word = c as usize / 64;
-        self.words[word] &= !(1 << (c % 64));
-        if self.words[word] == 0 {
-            self.top[word / 64] &= !(1 << (word % 64));
-        }
+    fn clear_bit_if(&mut self, c: u32, empty: bool) {
+        let word = &mut self.words[c as usize / 64];
+        *word &= !(u64::from(empty) << (c % 64));
+        let none_left = u64::from(*word == 0);
+        self.top[c as usize / 4096] &= !(none_left << (c / 64 % 64));
     }
 
     #[inline]
@@ -258,8 +250,8 @@ impl FreeIndex {
             Some(v) => v[v.len() - 1] as u32,
             None => {
                 let mut id = self.classes[class as usize].head;
-                while blocks.links[id as usize][1] != NONE {
-                    id = blocks.links[id as usize][1];
+                while blocks.get(id).after != NONE {
+                    id = blocks.get(id).after;
                 }
                 id
             }
@@ -274,10 +266,23 @@ impl FreeIndex {
             return v.get(v.partition_point(|&k| k < key)).map(|&k| k as u32);
         }
         let mut id = self.classes[class as usize].head;
-        while id != NONE && blocks.key(id) < (units, addr) {
-            id = blocks.links[id as usize][1];
+        while id != NONE && blocks.get(id).key() < (units, addr) {
+            id = blocks.get(id).after;
         }
         (id != NONE).then_some(id)
+    }
+
+    /// Puts a block into a class that is a vector, or is too long to stay a list.
+    #[inline(never)]
+    fn insert_in_long(&mut self, blocks: &Blocks, c: u32, id: u32) {
+        if self.classes[c as usize].count & BIG == 0 {
+            self.make_vector(blocks, c);
+        }
+        let class = &mut self.classes[c as usize];
+        class.count += 1;
+        let v = &mut self.vectors[class.head as usize];
+        let key = packed(blocks, id);
+        v.insert(v.partition_point(|&k| k < key), key);
     }
 
     #[cold]
@@ -291,18 +296,9 @@ impl FreeIndex {
         let mut id = class.head;
         while id != NONE {
             v.push(packed(blocks, id));
-            id = blocks.links[id as usize][1];
+            id = blocks.get(id).after;
         }
         *class = Class { head: number, count: class.count | BIG };
-    }
-
-    #[inline(never)]
-    fn insert_in_vector(&mut self, blocks: &Blocks, c: u32, id: u32) {
-        let class = &mut self.classes[c as usize];
-        class.count += 1;
-        let v = &mut self.vectors[class.head as usize];
-        let key = packed(blocks, id);
-        v.insert(v.partition_point(|&k| k < key), key);
     }
 
     #[inline(never)]
@@ -321,7 +317,8 @@ impl FreeIndex {
         for (i, &k) in v.iter().enumerate() {
             let this = k as u32;
             let after = v.get(i + 1).map_or(NONE, |&n| n as u32);
-            blocks.links[this as usize] = [before, after];
+            let block = blocks.get_mut(this);
+            (block.before, block.after) = (before, after);
             before = this;
         }
         v.clear();
@@ -350,7 +347,7 @@ mod tests {
                 let units = 1 + (a % spread) * (1 + b % 3) * if spread > 5000 { 37 } else { 1 };
                 if put || set.is_empty() {
                     let addr = (u64::from(b) << 20) + ((step as u64) << 9);
-                    let block = Block { addr, requested: 0, units, prev: NONE, next: NONE, heap: 0, flags: MAPPED };
+                    let block = Block::alone(addr, units, 0, MAPPED);
                     let id = blocks.add(block);
                     index.insert(&mut blocks, id);
                     set.insert((units, addr, id));
@@ -362,7 +359,6 @@ mod tests {
                 }
                 let expected: Vec<u32> = set.iter().map(|k| k.2).collect();
                 prop_assert_eq!(index.in_order(&blocks), &expected[..]);
-                prop_assert_eq!(index.len, expected.len());
                 let fit = set.range((units, 0, 0)..).next().map(|k| k.2);
                 prop_assert_eq!(index.best_fit(&blocks, units), fit);
                 prop_assert_eq!(index.last(&blocks), expected.last().copied());

@@ -1,8 +1,8 @@
 //! Serving a request.
 
 use super::Pytorch;
-use super::blocks::{ALLOCATED, Blocks, EXPANDABLE, MAPPED, NONE, UNIT_SHIFT};
-use super::heap::{LARGE, SMALL, Segment};
+use super::blocks::{ALLOCATED, Block, Blocks, EXPANDABLE, MAPPED, NONE, UNIT_SHIFT};
+use super::heap::{LARGE, SMALL, Segment, class_index};
 use super::size::{MAX_REQUEST, MIN_BLOCK, SMALL_MAX, round_size, segment_size};
 use poolsim_core::device::{Backing, Device};
 use poolsim_core::error::{AllocError, DeviceError, OomCause};
@@ -81,7 +81,7 @@ impl Pytorch {
     pub(super) fn look_up(&mut self, search: &Search) -> Option<u32> {
         let heap = &mut self.heaps.list[usize::from(search.heap)];
         if self.collects {
-            let class = &mut self.heaps.classes[usize::from(heap.class)];
+            let class = &mut self.heaps.classes[class_index(heap.pool, search.heap)];
             class.lookups = class.lookups.wrapping_add(1);
         }
         let units = u32::try_from(search.size >> UNIT_SHIFT).ok()?;
@@ -115,7 +115,7 @@ impl Pytorch {
             Ok(block) => return Ok((block, search)),
             Err(cause) => cause,
         };
-        if self.heaps.get(search.heap).pool() == PoolId::DEFAULT
+        if self.heaps.get(search.heap).pool == PoolId::DEFAULT
             && let Some(found) = self.fall_back(&search)
         {
             return Ok(found);
@@ -139,10 +139,8 @@ impl Pytorch {
 
     /// `mempool fallback`: pools that lend their free blocks before anything is released.
     fn fall_back(&mut self, search: &Search) -> Option<(u32, Search)> {
-        let (stream, class) = {
-            let heap = self.heaps.get(search.heap);
-            (heap.stream, heap.size_class())
-        };
+        let stream = self.heaps.get(search.heap).stream;
+        let class = usize::from(search.heap & 1);
         for pool in 1..self.heaps.pools.len() {
             if !self.heaps.pools[pool].flags.use_on_oom || self.heaps.pools[pool].freeable {
                 continue;
@@ -175,11 +173,11 @@ impl Pytorch {
         if self.limit.is_some_and(|limit| self.total.saturating_add(size) > limit) {
             return Err(Refusal::Memory(OomCause::Limit));
         }
-        let pool = self.heaps.get(search.heap).pool();
+        let pool = self.heaps.get(search.heap).pool;
         let block = if search.expandable {
             self.grow_expandable(dev, search)?
         } else {
-            if size >> UNIT_SHIFT >= u64::from(NONE) {
+            if size >> UNIT_SHIFT > u64::from(u32::MAX) {
                 return Err(Refusal::Memory(OomCause::DeviceFull));
             }
             self.new_segment(dev, search.heap, size)?
@@ -197,7 +195,7 @@ impl Pytorch {
         size: Bytes,
     ) -> Result<u32, Refusal> {
         let range = dev.reserve(size, Backing::Whole)?;
-        let (stream, class) = (self.heaps.get(heap).stream, self.heaps.get(heap).size_class());
+        let (stream, class) = (self.heaps.get(heap).stream, usize::from(heap & 1));
         self.total += size;
         self.stats.segment.add(class, 1);
         self.stats.reserve(class, size);
@@ -209,49 +207,54 @@ impl Pytorch {
         Ok(self.heaps.add_segment(&mut self.blocks, segment))
     }
 
+    /// `should_split`, as the smallest remainder that is split off.
     #[inline]
-    fn should_split(&self, heap: u16, remaining: Bytes, search: &Search) -> bool {
-        let heap = self.heaps.get(heap);
-        if self.heaps.pools[heap.pool().index()].flags.no_split {
-            false
-        } else if heap.size_class() == SMALL || search.expandable {
-            remaining >= MIN_BLOCK
-        } else {
-            search.size < self.max_split && remaining > SMALL_MAX
+    fn smallest_rest(&self, block: &Block, search: &Search) -> Bytes {
+        let heap = self.heaps.get(block.heap);
+        if heap.no_split {
+            return Bytes::MAX;
         }
+        if search.expandable {
+            return MIN_BLOCK;
+        }
+        if search.size >= self.max_split && block.size_class() == LARGE {
+            return Bytes::MAX;
+        }
+        // More than 1 MiB, in sizes that are multiples of 512.
+        [MIN_BLOCK, SMALL_MAX + MIN_BLOCK][block.size_class()]
     }
 
     /// `alloc_found_block`: splits if it should and gives the low part to the program.
     #[inline]
     fn hand_out(&mut self, found: u32, search: &Search, slot: u32) -> Grant {
         let before = *self.blocks.get(found);
-        let class = self.heaps.get(before.heap).size_class();
-        let remaining = before.size() - search.size;
+        let class = before.size_class();
+        let was_split = before.is_split();
+        let mut size = before.size();
         let mut id = found;
-        let counts = !before.is(EXPANDABLE);
-        if self.should_split(before.heap, remaining, search) {
+        let rest = size - search.size;
+        let splits = rest >= self.smallest_rest(&before, search);
+        if splits {
             id = self.blocks.cut_low(found, (search.size >> UNIT_SHIFT) as u32);
             self.index(found);
-            if counts && before.is_split() {
-                self.stats.inactive_split_bytes.sub(class, search.size);
-            } else if counts {
-                self.stats.inactive_split_bytes.add(class, remaining);
-                self.stats.inactive_split.add(class, 1);
-            }
-        } else if counts && before.is_split() {
-            self.stats.inactive_split_bytes.sub(class, before.size());
-            self.stats.inactive_split.sub(class, 1);
+            size = search.size;
         }
-        self.blocks.slots[id as usize] = slot;
+        if !before.is(EXPANDABLE) {
+            let gone = if was_split { -(size as i64) } else { 0 };
+            let bytes = if splits && !was_split { rest as i64 } else { gone };
+            self.stats.inactive_split_bytes.net(class, bytes);
+            let blocks = i64::from(splits) - i64::from(was_split);
+            self.stats.inactive_split.net(class, blocks);
+        }
         let block = self.blocks.get_mut(id);
         block.flags |= ALLOCATED;
         block.requested = search.requested;
-        let (addr, size) = (block.addr, block.size());
+        self.blocks.slots[id as usize] = slot;
         self.stats.allocate(class, size, search.requested);
         if size >= self.max_split {
             self.stats.oversize_block(true);
         }
-        Grant { block: Blocks::handle(id), addr, size }
+        Grant { block: Blocks::handle(id), addr: before.addr, size }
     }
 
     #[cold]

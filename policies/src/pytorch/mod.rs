@@ -66,8 +66,6 @@ pub struct Pytorch {
     waiting: FxHashMap<FenceId, u32>,
     /// Fences that each pending block still waits for.
     fences_left: FxHashMap<u32, u32>,
-    /// Shared blocks freed while a redirection was open, in order.
-    deferred: Vec<u32>,
     passed: Vec<FenceId>,
 }
 
@@ -95,7 +93,6 @@ impl Pytorch {
             shared_on: FxHashMap::default(),
             waiting: FxHashMap::default(),
             fences_left: FxHashMap::default(),
-            deferred: Vec::new(),
             passed: Vec::new(),
             config,
         }
@@ -135,7 +132,7 @@ impl Policy for Pytorch {
 
     fn pool(&mut self, dev: &mut dyn Device, pool: PoolId, op: PoolOp) {
         match op {
-            PoolOp::Declare(flags) => self.heaps.declare(pool).flags = flags,
+            PoolOp::Declare(flags) => self.heaps.set_flags(pool, flags),
             PoolOp::Open => self.open += 1,
             PoolOp::Close => self.open = self.open.saturating_sub(1),
             PoolOp::Drop => self.heaps.declare(pool).freeable = true,

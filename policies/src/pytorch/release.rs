@@ -130,7 +130,7 @@ impl Pytorch {
         let size = block.size();
         let heap = self.heaps.get_mut(block.heap);
         heap.free.remove(&mut self.blocks, id);
-        let (class, stream, pool) = (heap.size_class(), heap.stream, heap.pool());
+        let (class, stream, pool) = (block.size_class(), heap.stream, heap.pool);
         dev.note(Action::SegmentFree, block.addr, size, stream);
         let segment =
             self.heaps.segments.remove(&block.addr).expect("an unsplit block is a segment");

@@ -88,7 +88,7 @@ impl Pytorch {
     ) -> Result<(), DeviceError> {
         let heap = self.heap_of(range);
         let given = dev.reserve(range.size, Backing::Whole)?;
-        let class = self.heaps.get(heap).size_class();
+        let class = usize::from(heap & 1);
         let segment = Segment {
             range: given.id,
             addr: given.addr,
@@ -121,7 +121,7 @@ impl Pytorch {
         let start = match reservations.get(&serves) {
             Some(&start) => start,
             None => {
-                let size = self.reservation_size(self.heaps.get(heap).size_class());
+                let size = self.reservation_size(usize::from(heap & 1));
                 let id = self.new_reservation(dev, heap, size)?;
                 let start = self.blocks.get(id).addr;
                 reservations.insert(serves, start);
@@ -170,7 +170,7 @@ impl Pytorch {
 
     fn set_up(&mut self, id: u32, view: &BlockView, live: &mut Vec<(Slot, BlockId)>) {
         let block = *self.blocks.get(id);
-        let class = self.heaps.get(block.heap).size_class();
+        let class = block.size_class();
         if view.state == BlockState::Free {
             self.index(id);
             if block.is_split() && !block.is(super::blocks::EXPANDABLE) {

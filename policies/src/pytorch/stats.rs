@@ -19,12 +19,25 @@ impl Tally {
         self.gauge.add(n);
         self.allocated += n;
     }
+
+    /// Makes what is there now the start of a history that begins late.
+    fn start_here(&mut self) {
+        let current = self.gauge.current;
+        *self = Tally { gauge: Gauge { current, peak: current }, allocated: 0, start: current };
+    }
 }
 
-/// One statistic: small, large, and the peak of both together.
+/// A statistic of small (0) and large (1) requests, without its peak over both.
+type ByClass = [Tally; 2];
+
+fn current(by_class: &ByClass) -> u64 {
+    by_class[0].gauge.current + by_class[1].gauge.current
+}
+
+/// A statistic with its peak over both classes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stat {
-    class: [Tally; 2],
+    by_class: ByClass,
     peak: u64,
 }
 
@@ -32,46 +45,48 @@ impl Stat {
     /// Counts an increase in a class (0 small, 1 large).
     #[inline]
     pub fn add(&mut self, class: usize, n: u64) {
-        self.class[class & 1].add(n);
-        self.peak = self.peak.max(self.class[0].gauge.current + self.class[1].gauge.current);
+        self.by_class[class & 1].add(n);
+        self.peak = self.peak.max(current(&self.by_class));
     }
 
     /// Counts a decrease in a class.
     #[inline]
     pub fn sub(&mut self, class: usize, n: u64) {
-        self.class[class & 1].gauge.sub(n);
+        self.by_class[class & 1].gauge.sub(n);
     }
 
-    /// Applies a net change as one increase or one decrease; that keeps `allocated` and `freed` as PyTorch has them.
+    /// Applies a net change as one increase or one decrease; that keeps `allocated` and `freed` as PyTorch
+    /// has them. Free of branches: which of the two it is cannot be predicted.
     #[inline]
     pub fn net(&mut self, class: usize, n: i64) {
-        match n {
-            0 => {}
-            1.. => self.add(class, n.unsigned_abs()),
-            _ => self.sub(class, n.unsigned_abs()),
-        }
+        let more = n.max(0) as u64;
+        let less = n.min(0).unsigned_abs();
+        let tally = &mut self.by_class[class & 1];
+        tally.gauge.current = tally.gauge.current + more - less;
+        tally.gauge.peak = tally.gauge.peak.max(tally.gauge.current);
+        tally.allocated += more;
+        self.peak = self.peak.max(current(&self.by_class));
     }
 
-    /// Sets what was there before the first event of a history that starts late.
     fn start_here(&mut self) {
-        for tally in &mut self.class {
-            let current = tally.gauge.current;
-            *tally =
-                Tally { gauge: Gauge { current, peak: current }, allocated: 0, start: current };
-        }
-        self.peak = self.class[0].gauge.current + self.class[1].gauge.current;
+        self.by_class.iter_mut().for_each(Tally::start_here);
+        self.peak = current(&self.by_class);
     }
 
     fn list(&self, name: &str, out: &mut Vec<(String, i64)>) {
-        let [small, large] = &self.class;
-        let all = Tally {
-            gauge: Gauge { current: small.gauge.current + large.gauge.current, peak: self.peak },
-            allocated: small.allocated + large.allocated,
-            start: small.start + large.start,
-        };
-        for (part, tally) in [("all", &all), ("large_pool", large), ("small_pool", small)] {
-            list_tally(&format!("{name}.{part}"), tally, out);
-        }
+        list_by_class(name, &self.by_class, self.peak, out);
+    }
+}
+
+fn list_by_class(name: &str, by_class: &ByClass, peak: u64, out: &mut Vec<(String, i64)>) {
+    let [small, large] = by_class;
+    let all = Tally {
+        gauge: Gauge { current: current(by_class), peak },
+        allocated: small.allocated + large.allocated,
+        start: small.start + large.start,
+    };
+    for (part, tally) in [("all", &all), ("large_pool", large), ("small_pool", small)] {
+        list_tally(&format!("{name}.{part}"), tally, out);
     }
 }
 
@@ -87,35 +102,35 @@ fn list_tally(name: &str, tally: &Tally, out: &mut Vec<(String, i64)>) {
     }
 }
 
+/// Blocks that are active without being allocated.
+#[derive(Clone, Copy, Debug, Default)]
+struct Active {
+    blocks: Stat,
+    bytes: ByClass,
+}
+
 /// Everything that `memory_stats()` reports.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// The four sums that every policy has, over both classes.
+    /// The four sums that every policy has, over both classes; their peaks are PyTorch's, too.
     pub pool: PoolStats,
-    /// Blocks that the program holds.
-    pub allocation: Stat,
-    /// Their bytes.
-    pub allocated_bytes: Stat,
-    /// Bytes asked for.
-    pub requested_bytes: Stat,
-    /// Blocks held or pending.
-    pub active: Stat,
-    /// Their bytes.
-    pub active_bytes: Stat,
+    allocation: Stat,
+    allocated_bytes: ByClass,
+    requested_bytes: ByClass,
+    /// `active` and `active_bytes` from the first free on that had to wait. Until then they are the same as
+    /// `allocation` and `allocated_bytes`, and are not counted twice.
+    active: Option<Active>,
     /// Segments from cudaMalloc; mapped pages do not count.
     pub segment: Stat,
-    /// Bytes held from the device.
-    pub reserved_bytes: Stat,
+    reserved_bytes: ByClass,
     /// Free blocks of split segments, expandable ones excepted.
     pub inactive_split: Stat,
     /// Their bytes.
     pub inactive_split_bytes: Stat,
     oversize_allocations: Tally,
     oversize_segments: Tally,
-    /// Successful cudaMalloc calls and maps.
-    pub device_allocs: u64,
-    /// cudaFree calls and effective unmaps.
-    pub device_frees: u64,
+    device_allocs: u64,
+    device_frees: u64,
     /// Waits for all fences.
     pub syncs: u64,
 }
@@ -124,44 +139,67 @@ impl Stats {
     /// The program got a block.
     #[inline]
     pub fn allocate(&mut self, class: usize, size: u64, requested: u64) {
+        let class = class & 1;
         self.allocation.add(class, 1);
-        self.allocated_bytes.add(class, size);
-        self.active.add(class, 1);
-        self.active_bytes.add(class, size);
-        self.requested_bytes.add(class, requested);
+        self.allocated_bytes[class].add(size);
+        self.requested_bytes[class].add(requested);
         self.pool.allocated.add(size);
         self.pool.active.add(size);
         self.pool.requested.add(requested);
+        if let Some(active) = &mut self.active {
+            active.blocks.add(class, 1);
+            active.bytes[class].add(size);
+        }
     }
 
-    /// The program asked to free a block.
-    #[inline]
-    pub fn free(&mut self, class: usize, size: u64) {
+    /// The program freed a block that other streams still use.
+    pub fn free_pending(&mut self, class: usize, size: u64) {
+        let now = || Active { blocks: self.allocation, bytes: self.allocated_bytes };
+        if self.active.is_none() {
+            self.active = Some(now());
+        }
         self.allocation.sub(class, 1);
-        self.allocated_bytes.sub(class, size);
+        self.allocated_bytes[class & 1].gauge.sub(size);
         self.pool.allocated.sub(size);
     }
 
-    /// A freed block may be used again.
-    #[inline]
-    pub fn complete(&mut self, class: usize, size: u64, requested: u64) {
-        self.active.sub(class, 1);
-        self.active_bytes.sub(class, size);
-        self.requested_bytes.sub(class, requested);
+    /// A pending free is complete.
+    pub fn complete_pending(&mut self, class: usize, size: u64, requested: u64) {
+        if let Some(active) = &mut self.active {
+            active.blocks.sub(class, 1);
+            active.bytes[class & 1].gauge.sub(size);
+        }
+        self.requested_bytes[class & 1].gauge.sub(requested);
         self.pool.active.sub(size);
         self.pool.requested.sub(requested);
     }
 
+    /// The program freed a block that can be used again at once.
+    #[inline]
+    pub fn free(&mut self, class: usize, size: u64, requested: u64) {
+        let class = class & 1;
+        self.allocation.sub(class, 1);
+        self.allocated_bytes[class].gauge.sub(size);
+        self.requested_bytes[class].gauge.sub(requested);
+        self.pool.allocated.sub(size);
+        self.pool.active.sub(size);
+        self.pool.requested.sub(requested);
+        if let Some(active) = &mut self.active {
+            active.blocks.sub(class, 1);
+            active.bytes[class].gauge.sub(size);
+        }
+    }
+
     /// Memory came from the device.
     pub fn reserve(&mut self, class: usize, size: u64) {
-        self.reserved_bytes.add(class, size);
+        self.reserved_bytes[class & 1].add(size);
         self.pool.reserved.add(size);
         self.device_allocs += 1;
     }
 
     /// Memory went back to the device.
     pub fn unreserve(&mut self, class: usize, size: u64) {
-        self.reserved_bytes.sub(class, size);
+        self.reserved_bytes[class & 1].gauge.sub(size);
         self.pool.reserved.sub(size);
         self.device_frees += 1;
     }
@@ -180,22 +218,21 @@ impl Stats {
     pub fn start_here(&mut self) {
         for stat in [
             &mut self.allocation,
-            &mut self.allocated_bytes,
-            &mut self.requested_bytes,
-            &mut self.active,
-            &mut self.active_bytes,
             &mut self.segment,
-            &mut self.reserved_bytes,
             &mut self.inactive_split,
             &mut self.inactive_split_bytes,
         ] {
             stat.start_here();
         }
-        for tally in [&mut self.oversize_allocations, &mut self.oversize_segments] {
-            let current = tally.gauge.current;
-            *tally =
-                Tally { gauge: Gauge { current, peak: current }, allocated: 0, start: current };
+        let by_class =
+            [&mut self.allocated_bytes, &mut self.requested_bytes, &mut self.reserved_bytes];
+        by_class.into_iter().flatten().for_each(Tally::start_here);
+        if let Some(active) = &mut self.active {
+            active.blocks.start_here();
+            active.bytes.iter_mut().for_each(Tally::start_here);
         }
+        self.oversize_allocations.start_here();
+        self.oversize_segments.start_here();
         self.device_allocs = 0;
         self.device_frees = 0;
     }
@@ -203,18 +240,24 @@ impl Stats {
     /// All values under PyTorch's names, sorted by name as `memory_stats()` returns them.
     pub fn list(&self, max_split_size: Option<u64>) -> Vec<(String, i64)> {
         let mut out = Vec::with_capacity(122);
+        let same = Active { blocks: self.allocation, bytes: self.allocated_bytes };
+        let active = self.active.unwrap_or(same);
         for (name, stat) in [
-            ("active", &self.active),
-            ("active_bytes", &self.active_bytes),
-            ("allocated_bytes", &self.allocated_bytes),
+            ("active", &active.blocks),
             ("allocation", &self.allocation),
             ("inactive_split", &self.inactive_split),
             ("inactive_split_bytes", &self.inactive_split_bytes),
-            ("requested_bytes", &self.requested_bytes),
-            ("reserved_bytes", &self.reserved_bytes),
             ("segment", &self.segment),
         ] {
             stat.list(name, &mut out);
+        }
+        for (name, by_class, gauge) in [
+            ("active_bytes", &active.bytes, self.pool.active),
+            ("allocated_bytes", &self.allocated_bytes, self.pool.allocated),
+            ("requested_bytes", &self.requested_bytes, self.pool.requested),
+            ("reserved_bytes", &self.reserved_bytes, self.pool.reserved),
+        ] {
+            list_by_class(name, by_class, gauge.peak, &mut out);
         }
         list_tally("oversize_allocations", &self.oversize_allocations, &mut out);
         list_tally("oversize_segments", &self.oversize_segments, &mut out);

@@ -1,7 +1,7 @@
 //! Walking the heap, as PyTorch's snapshot lists it.
 
 use super::Pytorch;
-use super::blocks::{ALLOCATED, Block, MAPPED, NONE, SHARED};
+use super::blocks::{ALLOCATED, Block, MAPPED, NO_SLOT, NONE, SHARED};
 use super::heap::{SMALL, Segment};
 use poolsim_core::heap::{BlockState, BlockView, HeapVisitor, RangeView};
 use poolsim_core::stack::StackId;
@@ -26,7 +26,7 @@ impl Pytorch {
     /// The first block of each segment, in address order.
     fn segment_heads(&self) -> Vec<u32> {
         let mut heads: Vec<(u64, u32)> = Vec::new();
-        for (id, b) in self.blocks.table.iter().enumerate() {
+        for (id, b) in self.blocks.table.iter().enumerate().skip(1) {
             // Entries on the free list have no flags.
             let lives = b.flags != 0;
             if lives && b.prev == NONE {
@@ -51,8 +51,8 @@ impl Pytorch {
             addr: self.blocks.get(first).addr,
             size,
             stream: heap.stream,
-            pool: heap.pool(),
-            small: heap.size_class() == SMALL,
+            pool: heap.pool,
+            small: usize::from(segment.heap & 1) == SMALL,
             expandable: segment.expandable,
             stack: StackId::NONE,
         });
@@ -79,7 +79,7 @@ impl Pytorch {
             size: block.size(),
             requested: block.requested,
             state,
-            slot: (state != BlockState::Free && slot != NONE).then_some(Slot(slot)),
+            slot: (state != BlockState::Free && slot != NO_SLOT).then_some(Slot(slot)),
             stack: StackId::NONE,
         }
     }

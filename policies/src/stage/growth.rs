@@ -31,7 +31,7 @@ impl<T: Growth + ?Sized> Growth for Box<T> {
     }
 }
 
-/// What is needed, up to a multiple of a unit.
+/// What is needed, up to a multiple of a unit, or of 2 MiB if the device has no more.
 #[derive(Clone, Copy, Debug)]
 pub struct Exact(pub Bytes);
 
@@ -43,7 +43,7 @@ impl Growth for Exact {
         need: Bytes,
         lane: LaneId,
     ) -> Result<BlockId, DeviceError> {
-        arena.reserve(dev, need.next_multiple_of(self.0), lane)
+        largest_first(arena, dev, [need.next_multiple_of(self.0)], need, lane)
     }
 }
 
@@ -119,7 +119,7 @@ const UNIT: Bytes = 2 * MIB;
 pub const GROWTHS: &[StageDef<dyn Growth>] = &[
     StageDef {
         name: "exact",
-        summary: "what is needed, up to a multiple of grow.unit",
+        summary: "what is needed, up to a multiple of grow.unit (of 2 MiB if the device has no more)",
         params: &[GROW_UNIT],
         build: |p: &Params| Box::new(Exact(p.bytes(GROW_UNIT.key))),
     },

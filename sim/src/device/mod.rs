@@ -2,6 +2,8 @@
 
 mod pages;
 mod placement;
+#[cfg(test)]
+mod placement_score;
 pub mod profile;
 mod ranges;
 mod space;

@@ -49,17 +49,17 @@ const OLDER_ABOVE: Bytes = 96 * MIB;
 /// Below the newer chunk this much is taken by host mappings.
 const HOST_MAPPINGS: Bytes = 384 * MIB;
 /// Chunks are multiples of this and aligned to it; so are reservations.
-const CHUNK: Bytes = 32 * MIB;
+pub(super) const CHUNK: Bytes = 32 * MIB;
 
 /// A stretch of address space that the driver cuts `cudaMalloc` ranges from.
 #[derive(Clone, Debug)]
-struct Chunk {
+pub(super) struct Chunk {
     /// Age: larger is newer.
-    number: u64,
-    base: DevAddr,
-    len: Bytes,
+    pub(super) number: u64,
+    pub(super) base: DevAddr,
+    pub(super) len: Bytes,
     /// Free stretches (start, length) in address order.
-    free: Vec<(DevAddr, Bytes)>,
+    pub(super) free: Vec<(DevAddr, Bytes)>,
 }
 
 /// Who placed a range, and so where it goes back to.
@@ -77,29 +77,34 @@ pub(super) enum Placed {
 #[derive(Clone, Debug)]
 pub(super) struct Driver {
     /// Oldest first.
-    chunks: Vec<Chunk>,
+    pub(super) chunks: Vec<Chunk>,
     /// The longest free stretch of each chunk, beside it: the search reads only these.
-    longest: Vec<Bytes>,
+    pub(super) longest: Vec<Bytes>,
     next: u64,
-    whole: Gaps,
+    pub(super) whole: Gaps,
     paged: Gaps,
 }
 
 impl Driver {
     /// The state in which nearly every recorded process began: two chunks with 24 and 2 MiB left.
     pub(super) fn new() -> Self {
+        Driver::started_at(NEWER_CHUNK)
+    }
+
+    /// The same, with the newer chunk at `newer`.
+    pub(super) fn started_at(newer: DevAddr) -> Self {
         let mut paged = Gaps::new(RESERVE_START, RESERVE_END);
         paged.carve(RESERVE_HOLE, RESERVE_HOLE_LEN);
         let mut driver = Driver {
             chunks: Vec::new(),
             longest: Vec::new(),
             next: 0,
-            whole: Gaps::new(RESERVE_END, NEWER_CHUNK - HOST_MAPPINGS),
+            whole: Gaps::new(RESERVE_END, newer - HOST_MAPPINGS),
             paged,
         };
-        let older = NEWER_CHUNK + OLDER_ABOVE;
+        let older = newer + OLDER_ABOVE;
         driver.push_chunk(older, CHUNK, vec![(older + 8 * MIB, 24 * MIB)]);
-        driver.push_chunk(NEWER_CHUNK, CHUNK, vec![(NEWER_CHUNK + 30 * MIB, 2 * MIB)]);
+        driver.push_chunk(newer, CHUNK, vec![(newer + 30 * MIB, 2 * MIB)]);
         driver
     }
 
@@ -124,7 +129,12 @@ impl Driver {
         driver
     }
 
-    fn push_chunk(&mut self, base: DevAddr, len: Bytes, free: Vec<(DevAddr, Bytes)>) -> u64 {
+    pub(super) fn push_chunk(
+        &mut self,
+        base: DevAddr,
+        len: Bytes,
+        free: Vec<(DevAddr, Bytes)>,
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
         self.longest.push(longest(&free));
@@ -177,7 +187,7 @@ impl Driver {
     }
 }
 
-fn longest(free: &[(DevAddr, Bytes)]) -> Bytes {
+pub(super) fn longest(free: &[(DevAddr, Bytes)]) -> Bytes {
     free.iter().map(|f| f.1).max().unwrap_or(0)
 }
 

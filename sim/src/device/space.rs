@@ -70,4 +70,12 @@ impl Gaps {
         }
         self.free.insert(start, end);
     }
+
+    /// Marks everything from `at` up to the end of the gap that holds it as taken.
+    #[cfg(test)]
+    pub(super) fn carve_above(&mut self, at: DevAddr) {
+        if let Some((_, &end)) = self.free.range(..=at).next_back().filter(|&(_, &end)| end > at) {
+            self.carve(at, end - at);
+        }
+    }
 }

@@ -122,36 +122,30 @@ fn differences(a: &[Line], b: &[Line]) -> u64 {
 
 type Groups = Vec<std::ops::Range<usize>>;
 
-/// Groups that each end with a request or free (with its completion, if that follows at once).
+/// Groups that each end with a request or free. What completes a free stands at the start of the next.
 fn groups_recorded(lines: &[Line]) -> Groups {
     let mut groups = Groups::new();
     let mut start = 0;
-    for (i, line) in lines.iter().enumerate() {
-        let ends = is_anchor(line.action);
-        if !ends {
-            continue;
-        }
-        let completes = line.action == Action::FreeRequested
-            && lines
-                .get(i + 1)
-                .is_some_and(|l| l.action == Action::FreeCompleted && l.addr == line.addr);
-        let end = i + 1 + usize::from(completes);
-        groups.push(start..end);
-        start = end;
+    for (i, _) in lines.iter().enumerate().filter(|(_, l)| is_anchor(l.action)) {
+        groups.push(start..i + 1);
+        start = i + 1;
     }
     groups.push(start..lines.len());
     groups
 }
 
-/// The same groups, told apart by event: a group holds the lines of one request or free and of the events between it
-/// and the one before.
+/// The same groups, told apart by event: a group ends with the line of its request or free, or where that line should
+/// be if the policy left the event out.
 fn groups_simulated(lines: &[Line], log: &[Decision], anchors: &[u64]) -> Groups {
     let mut groups = Groups::with_capacity(anchors.len() + 1);
     let mut at = 0;
     for &anchor in anchors {
         let start = at;
-        while at < lines.len() && log[lines[at].index].event <= anchor {
+        while let Some(line) = lines.get(at).filter(|l| log[l.index].event <= anchor) {
             at += 1;
+            if log[line.index].event == anchor && is_anchor(line.action) {
+                break;
+            }
         }
         groups.push(start..at);
     }

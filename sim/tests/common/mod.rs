@@ -184,13 +184,18 @@ impl Policy for Shelf {
 }
 
 /// Builds a trace, one event a call.
-#[derive(Default)]
-pub struct Script(Vec<Event>, u64);
+#[derive(Clone, Default)]
+pub struct Script {
+    events: Vec<Event>,
+    time: Nanos,
+    stream: u16,
+}
 
 impl Script {
-    /// An event at the present time on stream 0 of the default pool.
+    /// An event at the present time, on the present stream, of the default pool.
     pub fn push(mut self, kind: EventKind, slot: u32, size: Bytes) -> Self {
-        self.0.push(Event::new(kind, self.1, Slot(slot), size, StreamId(0), PoolId::DEFAULT));
+        let (slot, stream) = (Slot(slot), StreamId(self.stream));
+        self.events.push(Event::new(kind, self.time, slot, size, stream, PoolId::DEFAULT));
         self
     }
 
@@ -204,12 +209,22 @@ impl Script {
 
     /// Later events come at this time.
     pub fn at(mut self, time: Nanos) -> Self {
-        self.1 = time;
+        self.time = time;
         self
     }
 
+    /// Later events come on this stream.
+    pub fn on(mut self, stream: u16) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    pub fn trace(self) -> Trace {
+        Trace { events: self.events, ..Trace::default() }
+    }
+
     pub fn source(self) -> TraceReader {
-        TraceReader::new(Arc::new(Trace { events: self.0, ..Trace::default() }))
+        TraceReader::new(Arc::new(self.trace()))
     }
 }
 

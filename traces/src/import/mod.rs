@@ -3,13 +3,18 @@
 //! A format that is recognised but holds nothing to replay is a row too: its `read` returns a
 //! [`TraceErrorKind::NoEvents`] error that says what the file is and what to record instead.
 
+mod json_keys;
+mod native_json;
+mod native_jsonl;
 mod pst;
 pub mod torch;
 
+pub use json_keys::top_level_keys;
+
 use crate::compression::Stream;
 use crate::open::{DeviceSummary, OpenOptions, Source};
-use poolsim_core::TraceError;
 use poolsim_core::error::{Place, TraceErrorKind};
+use poolsim_core::{Trace, TraceError};
 use std::io;
 use std::path::PathBuf;
 use torch::{torch_html, torch_json, torch_pickle};
@@ -52,6 +57,18 @@ pub struct Imported {
     pub source: Source,
 }
 
+impl Imported {
+    /// A trace of one device.
+    pub fn of_trace(trace: Trace) -> Imported {
+        let device = DeviceSummary {
+            index: trace.header.device,
+            entries: trace.events.len() as u64,
+            segments: trace.initial_heap.as_ref().map_or(0, |heap| heap.ranges.len() as u64),
+        };
+        Imported { devices: vec![device], source: Source::Trace(Box::new(trace)) }
+    }
+}
+
 macro_rules! importers {
     ($($module:ident),* $(,)?) => {
         /// Every format that can be read, in the order in which they are asked.
@@ -59,7 +76,7 @@ macro_rules! importers {
     };
 }
 
-importers! { torch_pickle, torch_json, torch_html, pst }
+importers! { pst, native_jsonl, native_json, torch_pickle, torch_json, torch_html }
 
 /// The error for a failed read `at` bytes into the content.
 pub fn read_error(error: &io::Error, at: u64) -> TraceError {

@@ -1,0 +1,258 @@
+//! Is every policy a legal allocator? One battery over whatever the registry holds and a sample of compositions:
+//! a policy that someone adds is covered without an edit here.
+
+mod common;
+
+use common::{ROOMY, compositions, device, env, policy_specs, traces};
+use poolsim_core::record::{Decision, OomRecord};
+use poolsim_core::units::MIB;
+use poolsim_core::{
+    BlockState, Bytes, HeapImage, OomCause, Policy, PoolId, ReplayTarget, Trace, TraceReader,
+};
+use poolsim_core::{Event, EventKind};
+use poolsim_policies::{BuildEnv, OomRule, PolicySpec, Registry};
+use poolsim_sim::adapt::{Checked, Faulty};
+use poolsim_sim::engine::Heap;
+use poolsim_sim::judge::Judge;
+use poolsim_sim::{Observer, ReplayOptions, RunEnd, Step, replay};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Holds refusals to what the policy declares ([`poolsim_policies::PolicyDef::refuses`]).
+#[derive(Default)]
+struct Refusals {
+    rules: &'static [OomRule],
+    largest: Bytes,
+    roomy: bool,
+    dropped: BTreeSet<PoolId>,
+    open: i64,
+    wrong: Option<String>,
+}
+
+impl Refusals {
+    fn check(&self, oom: &OomRecord, image: &HeapImage, free: Bytes) -> Result<(), String> {
+        if self.roomy && oom.requested <= self.largest {
+            return Err(format!("refused on a device of {ROOMY} bytes: {oom:?}"));
+        }
+        if oom.cause != OomCause::DeviceFull {
+            return Ok(());
+        }
+        for rule in self.rules {
+            let broken = match rule {
+                OomRule::CacheReleased => {
+                    self.open == 0
+                        && image.ranges.iter().any(|(r, blocks)| {
+                            let kept = r.pool.is_private() && !self.dropped.contains(&r.pool);
+                            !kept && blocks.iter().all(|b| b.state == BlockState::Free)
+                        })
+                }
+                OomRule::NothingFits => image.blocks().any(|(r, b)| {
+                    let same = (r.stream, r.pool) == (oom.stream, oom.pool);
+                    same && b.state == BlockState::Free && b.size >= oom.rounded
+                }),
+                OomRule::DeviceLacks => free >= oom.rounded.next_multiple_of(2 * MIB),
+            };
+            if broken {
+                return Err(format!("{rule:?} does not hold: {oom:?}, device has {free} free"));
+            }
+        }
+        Ok(())
+    }
+
+    fn see_pool(&mut self, event: &Event) {
+        match event.kind() {
+            EventKind::PoolOpen => self.open += 1,
+            EventKind::PoolClose => self.open -= 1,
+            EventKind::PoolDrop | EventKind::PoolDestroy => {
+                self.dropped.insert(event.pool());
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Observer for Refusals {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.see_pool(step.event);
+    }
+
+    fn wants_heap(&self, step: &Step<'_>) -> bool {
+        step.oom.is_some() && self.wrong.is_none()
+    }
+
+    fn on_heap(&mut self, step: &Step<'_>, heap: &dyn Heap, device: &dyn ReplayTarget) {
+        let mut image = HeapImage::default();
+        heap.visit(&mut image);
+        let oom = step.oom.expect("asked for at refusals only");
+        if let Err(what) = self.check(oom, &image, device.free_bytes()) {
+            self.wrong = Some(format!("event {}: {what}", step.index));
+        }
+    }
+}
+
+/// Never more than the fraction that the process may take.
+struct Bounded(Bytes);
+
+impl Observer for Bounded {
+    fn on_step(&mut self, step: &Step<'_>) {
+        let reserved = step.stats.reserved.current;
+        assert!(reserved <= self.0, "event {}: {reserved} bytes reserved", step.index);
+    }
+}
+
+struct Case<'a> {
+    spec: &'a PolicySpec,
+    trace: &'a Arc<Trace>,
+    env: BuildEnv,
+    what: String,
+    /// Whether the device fails on purpose, so that refusals prove nothing.
+    faults: bool,
+}
+
+impl Case<'_> {
+    fn policy(&self) -> Box<dyn Policy> {
+        let built = Registry::builtin().build(self.spec, &self.env);
+        built.unwrap_or_else(|e| panic!("{}: {e}", self.spec)).policy
+    }
+
+    /// Replays, with `extra` watching, frees everything, and panics at whatever is wrong.
+    fn run<T: ReplayTarget>(
+        &self,
+        mut target: T,
+        every: u64,
+        extra: &mut dyn Observer,
+    ) -> (RunEnd, T) {
+        let def = Registry::builtin().resolve(self.spec).expect("it was built").def;
+        let mut refusals = Refusals {
+            rules: if self.faults { &[] } else { def.refuses },
+            largest: 1 << 40,
+            roomy: !self.faults
+                && self.env.caps.total == ROOMY
+                && self.env.memory_fraction.is_none(),
+            ..Refusals::default()
+        };
+        let (mut judge, mut policy) = (Judge::every(every), self.policy());
+        let mut source = TraceReader::new(Arc::clone(self.trace));
+        let mut observer = (&mut judge, (&mut refusals, extra));
+        let options = ReplayOptions::default();
+        let end = replay(&mut source, &mut policy, &mut target, &mut observer, &options);
+        let end = end.unwrap_or_else(|e| panic!("{} on {}: {e}", self.spec, self.what));
+        let wrong = judge.verdict().err().or(refusals.wrong);
+        let drained = judge.drain(&mut *policy, &mut target, &end);
+        if let Some(what) = wrong.or(drained.err()) {
+            panic!("{} on {}: {what}", self.spec, self.what);
+        }
+        (end, target)
+    }
+
+    /// Addresses without memory may stay out: PyTorch keeps a reservation whose first map failed.
+    fn all_back<D: ReplayTarget>(&self, device: &Checked<D>) {
+        let mut left = device.outstanding();
+        left.retain(|what| !what.ends_with("(Paged)"));
+        assert!(left.is_empty(), "{} on {}: {left:?} is still out", self.spec, self.what);
+    }
+
+    fn logged(&self) -> (RunEnd, Vec<Decision>) {
+        let (end, mut device) = self.run(device(self.env.caps.total), 1 << 20, &mut ());
+        (end, device.take_log())
+    }
+}
+
+/// Roomy, tight and too small for the trace.
+fn capacities(trace: &Trace) -> [(&'static str, Bytes); 3] {
+    let peak = traces::peak_live(trace);
+    [("a roomy device", ROOMY), ("a tight device", peak * 5 / 4), ("a small device", peak * 3 / 5)]
+}
+
+fn battery(specs: &[PolicySpec], named: &[(&str, Arc<Trace>)]) {
+    for (name, trace) in named {
+        for (size, total) in capacities(trace) {
+            for spec in specs {
+                let case = Case {
+                    spec,
+                    trace,
+                    env: env(total),
+                    what: format!("{name}, {size}"),
+                    faults: false,
+                };
+                let total = case.env.caps.total;
+                let (_, target) = case.run(Checked::new(device(total)), 1, &mut ());
+                case.all_back(&target);
+            }
+        }
+    }
+}
+
+fn generated(count: usize) -> Vec<(&'static str, Arc<Trace>)> {
+    vec![
+        ("training steps", Arc::new(traces::steps(1, count / 100))),
+        ("one stream", Arc::new(traces::random(2, count, false))),
+        ("streams and pools", Arc::new(traces::random(3, count, true))),
+        ("other streams and pools", Arc::new(traces::random(4, count, true))),
+    ]
+}
+
+#[test]
+fn every_policy_is_a_legal_allocator() {
+    battery(&policy_specs(), &generated(600));
+}
+
+#[test]
+fn every_composition_is_a_legal_allocator() {
+    battery(&compositions(), &generated(300)[2..]);
+}
+
+#[test]
+fn a_memory_fraction_is_a_limit() {
+    let trace = Arc::new(traces::random(5, 600, true));
+    let total = traces::peak_live(&trace) * 2;
+    for spec in &policy_specs() {
+        let env = BuildEnv { memory_fraction: Some(0.4), ..env(total) };
+        let total = env.caps.total;
+        let case =
+            Case { spec, trace: &trace, env, what: "a memory fraction".into(), faults: false };
+        let limit = (total as f64 * 0.4) as Bytes;
+        case.run(Checked::new(device(total)), 16, &mut Bounded(limit));
+    }
+}
+
+/// Fails each call that takes memory, alone and with all calls after it, until a run makes no such call.
+#[test]
+fn failing_calls_leave_nothing_behind() {
+    let trace = Arc::new(traces::random(6, 160, true));
+    let mut specs = policy_specs();
+    specs.extend(compositions().into_iter().step_by(5));
+    for spec in &specs {
+        let case =
+            Case { spec, trace: &trace, env: env(1 << 40), what: String::new(), faults: true };
+        for count in [1, u64::MAX] {
+            for first in 0.. {
+                let what = format!("a device whose call {first} fails");
+                let case = Case { what, env: case.env.clone(), ..case };
+                let faulty = Faulty::new(Checked::new(device(case.env.caps.total)), first, count);
+                let (_, faulty) = case.run(faulty, 8, &mut ());
+                case.all_back(&faulty.inner);
+                if faulty.calls() <= first {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_are_deterministic() {
+    let trace = Arc::new(traces::random(7, 1500, true));
+    let total = traces::peak_live(&trace) * 6 / 5;
+    let mut specs = policy_specs();
+    specs.extend(compositions().into_iter().step_by(7));
+    for spec in &specs {
+        let case =
+            Case { spec, trace: &trace, env: env(total), what: "two runs".into(), faults: false };
+        let (first, second) = (case.logged(), case.logged());
+        assert!(!first.1.is_empty(), "{spec} decided nothing");
+        assert_eq!(first.0, second.0, "{spec}: two runs end differently");
+        let same = first.1.iter().zip(&second.1).position(|(a, b)| a != b);
+        assert_eq!((same, first.1.len()), (None, second.1.len()), "{spec}: decisions differ");
+    }
+}

@@ -1,0 +1,119 @@
+//! Formats that poolsim writes: one file (or function), and one row of [`EXPORTERS`] each.
+
+mod output;
+
+pub use output::{OutputOptions, write_file};
+
+use crate::native::{write_json, write_jsonl};
+use crate::open::Source;
+use crate::reader::PstReader;
+use crate::suggest;
+use crate::tables::Tables;
+use crate::writer::write_pst;
+use poolsim_core::error::{Place, TraceErrorKind};
+use poolsim_core::trace::Trace;
+use poolsim_core::{ConfigError, EventSource, TraceError};
+use std::io::Write;
+use std::path::Path;
+
+/// A format that can be written.
+pub struct Exporter {
+    /// Stable name, for `--format`.
+    pub name: &'static str,
+    /// Endings of file names that mean this format, without the dot.
+    pub extensions: &'static [&'static str],
+    /// One line: what reads such files.
+    pub summary: &'static str,
+    /// Writes a source, from its first event on.
+    pub write: fn(&Source, &mut dyn Write) -> Result<(), TraceError>,
+}
+
+/// Every format that can be written.
+pub static EXPORTERS: &[&Exporter] = &[
+    &Exporter {
+        name: "pst",
+        extensions: &["pst"],
+        summary: "poolsim's compact streaming format",
+        write: |source, out| with_events(source, |s, tables| write_pst(out, s, tables).map(drop)),
+    },
+    &Exporter {
+        name: "native-json",
+        extensions: &["json"],
+        summary: "poolsim's own JSON, for people and other programs",
+        write: |source, out| with_events(source, |s, tables| write_json(out, s, tables)),
+    },
+    &Exporter {
+        name: "native-jsonl",
+        extensions: &["jsonl", "ndjson"],
+        summary: "the same as JSON lines, an event a line",
+        write: |source, out| with_events(source, |s, tables| write_jsonl(out, s, tables)),
+    },
+];
+
+/// The format with this name, or the one that the file's ending means (below `.gz`, `.zst` or `.xz`).
+///
+/// # Errors
+/// No such format; lists those there are.
+pub fn find(name: Option<&str>, path: &Path) -> Result<&'static Exporter, ConfigError> {
+    if let Some(name) = name {
+        let known: Vec<&str> = EXPORTERS.iter().map(|e| e.name).collect();
+        let found = EXPORTERS.iter().copied().find(|e| e.name == name);
+        return found.ok_or_else(|| ConfigError(suggest::unknown("output format", name, &known)));
+    }
+    let file = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let (file, _) = output::split_compression(&file);
+    let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let found = EXPORTERS.iter().copied().find(|e| e.extensions.contains(&ending));
+    found.ok_or_else(|| {
+        let known: Vec<String> =
+            EXPORTERS.iter().map(|e| format!(".{} ({})", e.extensions[0], e.name)).collect();
+        let known = known.join(", ");
+        ConfigError(format!(
+            "cannot tell the output format from `{}`; name a format, or end the file with {known}",
+            path.display()
+        ))
+    })
+}
+
+/// Runs `write` on the events of a source.
+fn with_events(
+    source: &Source,
+    write: impl FnOnce(&mut dyn EventSource, &Tables<'_>) -> Result<(), TraceError>,
+) -> Result<(), TraceError> {
+    match source {
+        Source::Trace(trace) => write(&mut Borrowed { trace, next: 0 }, &Tables::of(trace)),
+        Source::Pst(reader) => {
+            let mut reader: PstReader = reader.reopen();
+            let owned = reader.tables()?;
+            write(&mut reader, &owned.borrow())
+        }
+        Source::Recording(_) => Err(TraceError::new(
+            TraceErrorKind::Refused,
+            Place::Whole,
+            "a recording of an allocator is not yet a trace of requests; infer them first",
+        )),
+    }
+}
+
+/// Streams a trace that is only borrowed.
+struct Borrowed<'a> {
+    trace: &'a Trace,
+    next: usize,
+}
+
+impl EventSource for Borrowed<'_> {
+    fn header(&self) -> &poolsim_core::TraceHeader {
+        &self.trace.header
+    }
+
+    fn fill(&mut self, batch: &mut poolsim_core::Batch) -> Result<bool, TraceError> {
+        batch.clear();
+        let end = (self.next + poolsim_core::trace::BATCH).min(self.trace.events.len());
+        batch.events.extend_from_slice(&self.trace.events[self.next..end]);
+        let stacks = self.trace.event_stacks.get(self.next..end).unwrap_or_default();
+        batch.stacks.extend_from_slice(stacks);
+        let any = end > self.next;
+        self.next = end;
+        Ok(any)
+    }
+}
