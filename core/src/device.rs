@@ -13,7 +13,7 @@ pub struct DeviceCaps {
     pub name: String,
     /// Total physical memory (PyTorch's `totalGlobalMem`).
     pub total: Bytes,
-    /// Smallest unit of physical memory and of mapping; also the unit of whole ranges.
+    /// Smallest unit of physical memory and of mapping; also the unit of paged ranges.
     pub granule: Bytes,
     /// Alignment of reserved address ranges.
     pub range_align: Bytes,
@@ -164,8 +164,8 @@ pub trait Device {
     /// Free physical memory (`cudaMemGetInfo`).
     fn free_bytes(&self) -> Bytes;
 
-    /// Takes a range. `Whole` ranges come with memory; `Paged` ones are addresses only. `size` must be
-    /// a multiple of the granule.
+    /// Takes a range. `Whole` ranges come with memory and may have any size above 0, as `cudaMalloc` takes it;
+    /// `Paged` ones are addresses only, in multiples of the granule.
     fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range, DeviceError>;
     /// Gives a range back. Pages still mapped in it are an `Illegal` error.
     fn release(&mut self, range: RangeId) -> Result<(), DeviceError>;

@@ -99,7 +99,7 @@ fn caught(call: impl FnOnce(&mut Checked<poolsim_sim::SimDevice>)) -> String {
 #[test]
 fn illegal_calls_are_caught() {
     let range = RangeId(0);
-    assert!(caught(|d| drop(d.reserve(100, Backing::Whole))).contains("off the granule"));
+    assert!(caught(|d| drop(d.reserve(100, Backing::Paged))).contains("off the granule"));
     assert!(caught(|d| drop(d.release(RangeId(5)))).contains("no range 5"));
     assert!(caught(|d| drop(d.populate(range, 7 * G, 2 * G, G))).contains("leaves range"));
     assert!(caught(|d| drop(d.depopulate(range, 0, G))).contains("not every byte"));

@@ -47,6 +47,30 @@ fn granularity_and_handles_are_enforced() {
     illegal(dev.release(range));
 }
 
+/// Sizes and places as recorded: six calls of a growing pool, addresses relative to the first.
+#[test]
+fn small_ranges_share_a_slab() {
+    let mut dev = device(1 << 14);
+    let first = dev.reserve(6912, Backing::Whole).unwrap();
+    assert_eq!(first.addr % (32 * MIB), 30 * MIB);
+    let mut at = |size| dev.reserve(size, Backing::Whole).unwrap().addr;
+    assert_eq!(at(6912) - first.addr, 0x1c00);
+    assert_eq!(at(147_456) - first.addr, 0x3800);
+    assert_eq!(at(294_912) - first.addr, 0x27800);
+    let large = at(1_179_648);
+    assert_eq!(large % (32 * MIB), 8 * MIB);
+    assert_eq!(at(2_359_296) - large, 2 * MIB);
+    assert_eq!(at(4_584_960) - large, 6 * MIB);
+    // Seven ranges take what they asked for, and three of them up to a granule.
+    let used = 2 * 6912 + 147_456 + 294_912 + 1_179_648 + 2_359_296 + 4_584_960;
+    assert_eq!(dev.used_bytes(), used);
+    assert_eq!(dev.free_bytes(), (1 << 14) * G - (2 * 6912 + 147_456 + 294_912) - 12 * MIB);
+    let ranges: Vec<Range> = dev.ranges().collect();
+    ranges.iter().for_each(|r| dev.release(r.id).unwrap());
+    assert_eq!((dev.used_bytes(), dev.free_bytes()), (0, (1 << 14) * G));
+    assert_eq!(dev.reserve(2 * MIB, Backing::Whole).unwrap().addr, first.addr);
+}
+
 #[test]
 fn one_page_can_be_mapped_at_several_places() {
     let mut dev = device(4);

@@ -94,11 +94,16 @@ impl<D: Device> Device for Checked<D> {
     crate::delegate_device!(inner: caps now cost free_bytes charge note);
 
     fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range, DeviceError> {
-        self.aligned("reserve", size);
+        if backing == Backing::Paged {
+            self.aligned("reserve", size);
+        }
         assert!(size > 0, "reserve: no bytes");
         let range = legal("reserve", self.inner.reserve(size, backing))?;
         assert_eq!(range.size, size, "reserve: another size came back");
-        self.aligned("reserve", range.addr);
+        assert!(range.addr.is_multiple_of(512), "reserve: {:#x} is off 512", range.addr);
+        if backing == Backing::Paged {
+            self.aligned("reserve", range.addr);
+        }
         for (id, k) in &self.ranges {
             let apart = k.addr + k.size <= range.addr || range.addr + range.size <= k.addr;
             assert!(apart, "reserve: {range:?} overlaps range {id}");

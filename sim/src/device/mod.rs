@@ -6,6 +6,7 @@ mod placement;
 mod placement_score;
 pub mod profile;
 mod ranges;
+mod slabs;
 mod space;
 mod streams;
 mod target;
@@ -22,6 +23,7 @@ use poolsim_core::{
     PageId, Range, RangeId, StreamId, SyncScope,
 };
 use ranges::RangeTable;
+use slabs::footprint;
 use streams::Fences;
 
 /// What a [`SimDevice`] is to be.
@@ -63,6 +65,8 @@ pub struct SimDevice {
     /// `None` where a recording decides which calls fail.
     limit: Option<Bytes>,
     used: Bytes,
+    /// Memory that whole ranges take beyond their size, because the driver deals in granules.
+    padding: Bytes,
     now: Nanos,
     event: u64,
     placer: Placer,
@@ -91,6 +95,7 @@ impl SimDevice {
             profile,
             limit,
             used: 0,
+            padding: 0,
             now: 0,
             event: 0,
             placer: Placer::new(placement),
@@ -134,7 +139,7 @@ impl SimDevice {
     }
 
     fn room(&self) -> Bytes {
-        self.limit.unwrap_or(self.caps.total).saturating_sub(self.used)
+        self.limit.unwrap_or(self.caps.total).saturating_sub(self.used + self.padding)
     }
 
     /// The mapping of a paged range, after checking that `[at, at + len)` lies in it on granule borders.
@@ -203,16 +208,22 @@ impl Device for SimDevice {
     }
 
     fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range, DeviceError> {
-        self.checked_size(size)?;
         if backing == Backing::Paged && !self.caps.paged {
             return Err(DeviceError::Unsupported("paged ranges".into()));
         }
         let op = match backing {
+            Backing::Whole if size == 0 => return Err(illegal("a range of 0 bytes".into())),
             Backing::Whole => DeviceOp::Alloc,
             Backing::Paged => DeviceOp::Reserve,
         };
+        if backing == Backing::Paged {
+            self.checked_size(size)?;
+        }
         let free = self.room();
-        if backing == Backing::Whole && self.limit.is_some() && size > free {
+        if backing == Backing::Whole
+            && self.limit.is_some()
+            && footprint(size, self.caps.granule) > free
+        {
             self.pay_failed(op);
             return Err(DeviceError::OutOfMemory { asked: size, free });
         }
@@ -221,6 +232,7 @@ impl Device for SimDevice {
                 self.pay(op, 1, size);
                 if backing == Backing::Whole {
                     self.used += size;
+                    self.padding += footprint(size, self.caps.granule) - size;
                 }
                 Ok(self.ranges.insert(addr, size, backing, placed))
             }
@@ -241,6 +253,7 @@ impl Device for SimDevice {
             self.pay(DeviceOp::Unreserve, 1, entry.size);
         } else {
             self.used -= entry.size;
+            self.padding -= footprint(entry.size, self.caps.granule) - entry.size;
             self.pay(DeviceOp::Free, 1, entry.size);
         }
         Ok(())

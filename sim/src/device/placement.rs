@@ -3,6 +3,7 @@
 //! The driver model is a measurement of one driver (580.159.04 on an H200), not a rule; it decides ties between
 //! equal free blocks in what-if runs and proves nothing. Rules: docs/decisions.md, "Where the driver puts memory".
 
+use super::slabs::{SLAB, SMALL, Slabs};
 use super::space::Gaps;
 use poolsim_core::units::MIB;
 use poolsim_core::{Backing, Bytes, DevAddr, DriverAnswer, Range, Slot};
@@ -69,6 +70,8 @@ pub(super) enum Placed {
     Recorded,
     /// The model, in the chunk of this number.
     Whole(u64),
+    /// The model, in the slab of this number.
+    Small(u64),
     /// The model, among the reservations.
     Paged,
 }
@@ -83,6 +86,7 @@ pub(super) struct Driver {
     next: u64,
     pub(super) whole: Gaps,
     paged: Gaps,
+    pub(super) slabs: Slabs,
 }
 
 impl Driver {
@@ -101,6 +105,7 @@ impl Driver {
             next: 0,
             whole: Gaps::new(RESERVE_END, newer - HOST_MAPPINGS),
             paged,
+            slabs: Slabs::default(),
         };
         let older = newer + OLDER_ABOVE;
         driver.push_chunk(older, CHUNK, vec![(older + 8 * MIB, 24 * MIB)]);
@@ -145,6 +150,7 @@ impl Driver {
     /// `cudaMalloc`: the newest chunk that has room, its smallest sufficient stretch, at the stretch's start; else
     /// a new chunk at the upper end of the highest gap that is longer than it.
     pub(super) fn take_whole(&mut self, size: Bytes) -> Option<(DevAddr, u64)> {
+        let size = size.checked_next_multiple_of(SLAB)?;
         if let Some(i) = self.longest.iter().rposition(|&room| room >= size) {
             let chunk = &mut self.chunks[i];
             let at = chunk.take_best(size);
@@ -162,6 +168,7 @@ impl Driver {
 
     /// `cudaFree`: back to the chunk; a chunk without use goes back to the address space.
     pub(super) fn give_whole(&mut self, number: u64, addr: DevAddr, size: Bytes) {
+        let size = size.next_multiple_of(SLAB);
         let i = self
             .chunks
             .binary_search_by_key(&number, |c| c.number)
@@ -193,7 +200,7 @@ pub(super) fn longest(free: &[(DevAddr, Bytes)]) -> Bytes {
 
 impl Chunk {
     /// Takes the start of the smallest sufficient free stretch, the lowest of equals.
-    fn take_best(&mut self, size: Bytes) -> DevAddr {
+    pub(super) fn take_best(&mut self, size: Bytes) -> DevAddr {
         let best = (0..self.free.len())
             .filter(|&i| self.free[i].1 >= size)
             .min_by_key(|&i| self.free[i].1)
@@ -207,7 +214,7 @@ impl Chunk {
         at
     }
 
-    fn give(&mut self, addr: DevAddr, size: Bytes) {
+    pub(super) fn give(&mut self, addr: DevAddr, size: Bytes) {
         let i = self.free.partition_point(|&(start, _)| start < addr);
         let joins_next = self.free.get(i).is_some_and(|&(start, _)| addr + size == start);
         let joins_previous = i > 0 && self.free[i - 1].0 + self.free[i - 1].1 == addr;
@@ -286,6 +293,10 @@ impl Placer {
             }
         }
         match backing {
+            Backing::Whole if size < SMALL => {
+                let (addr, slab) = self.driver.take_small(size).ok_or(Refusal::NoAddresses)?;
+                Ok((addr, Placed::Small(slab)))
+            }
             Backing::Whole => {
                 let (addr, chunk) = self.driver.take_whole(size).ok_or(Refusal::NoAddresses)?;
                 Ok((addr, Placed::Whole(chunk)))
@@ -332,6 +343,7 @@ impl Placer {
         match placed {
             Placed::Recorded => {}
             Placed::Whole(chunk) => self.driver.give_whole(chunk, addr, size),
+            Placed::Small(slab) => self.driver.give_small(slab, addr, size),
             Placed::Paged => self.driver.give_paged(addr, size),
         }
     }
