@@ -1,8 +1,11 @@
 //! Formats that poolsim writes: one file (or function), and one row of [`EXPORTERS`] each.
 
 mod output;
+mod pickler;
+mod torch;
 
 pub use output::{OutputOptions, write_file};
+pub use torch::write_torch_snapshot;
 
 use crate::native::{write_json, write_jsonl};
 use crate::open::Source;
@@ -48,6 +51,12 @@ pub static EXPORTERS: &[&Exporter] = &[
         summary: "the same as JSON lines, an event a line",
         write: |source, out| with_events(source, |s, tables| write_jsonl(out, s, tables)),
     },
+    &Exporter {
+        name: "torch-pickle",
+        extensions: &["pickle", "pkl"],
+        summary: "PyTorch memory snapshot, for torch.cuda._memory_viz and pytorch.org/memory_viz",
+        write: write_recording,
+    },
 ];
 
 /// The format with this name, or the one that the file's ending means (below `.gz`, `.zst` or `.xz`).
@@ -73,6 +82,19 @@ pub fn find(name: Option<&str>, path: &Path) -> Result<&'static Exporter, Config
             path.display()
         ))
     })
+}
+
+fn write_recording(source: &Source, out: &mut dyn Write) -> Result<(), TraceError> {
+    match source {
+        Source::Recording(recording) => write_torch_snapshot(out, recording)
+            .map_err(|e| TraceError::new(TraceErrorKind::Io, Place::Whole, e.to_string())),
+        Source::Trace(_) | Source::Pst(_) => Err(TraceError::new(
+            TraceErrorKind::Refused,
+            Place::Whole,
+            "a trace of requests says nothing of an allocator's decisions, which a snapshot is made of; \
+             replay it and write the simulated run with --snapshot-out",
+        )),
+    }
 }
 
 /// Runs `write` on the events of a source.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Spans that texts on entries may make; texts that change with every entry are no phases.
 const MAX_LABEL_SPANS: usize = 65_536;
 
-/// The external annotations of a device, by start. Starts and ends are matched per name, inner spans first.
+/// The external annotations of a device. Starts and ends are matched per name, inner spans first.
 pub fn external(
     list: Value,
     objects: &Objects,
@@ -76,7 +76,6 @@ pub fn external(
             "{timeless} annotation marks cannot be placed in time and were left out"
         ));
     }
-    spans.sort_by_key(|s| s.start);
     Ok(spans)
 }
 

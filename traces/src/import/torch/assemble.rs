@@ -14,6 +14,7 @@ use crate::pickle::{Folded, Items, Objects, Value};
 use poolsim_core::error::{Place, TraceErrorKind};
 use poolsim_core::event::{Knows, PoolInfo};
 use poolsim_core::recording::{Action, Recording};
+use poolsim_core::stack::StackId;
 use poolsim_core::units::{PoolId, StreamId};
 use poolsim_core::{Event, TraceError, TraceHeader};
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,6 +207,7 @@ fn record(
     let mut annotations =
         annotations::external(top.annotations, objects, rows, device, &times, &mut notes)?;
     annotations.extend(annotations::labels(&entries, &origin, rows, objects, &mut notes));
+    annotations.sort_by_key(|a| a.start);
 
     let settings = Settings::read(top.settings, objects);
     let mut header = TraceHeader {
@@ -234,15 +236,20 @@ fn record(
     Ok(recording)
 }
 
-/// What the snapshot shows, not what the recorder could have shown.
+/// What the snapshot shows of this device, not what the recorder could have shown.
 fn knows(recording: &Recording, rows: &Rows, times: bool) -> Knows {
     let has = |action| recording.entries.iter().any(|e| e.action == action);
-    let only_default_pool = rows.segments_say_pool && recording.header.pools.len() == 1;
+    let ranges = &recording.heap.ranges;
+    let only_default_pool =
+        rows.segments_say_pool && !ranges.is_empty() && recording.header.pools.len() == 1;
+    let stacks = recording.entries.iter().map(|e| e.stack);
+    let heap_stacks = ranges.iter().map(|(r, _)| r.stack);
+    let block_stacks = recording.heap.blocks().map(|(_, b)| b.stack);
     Knows {
         completions: has(Action::FreeRequested) || !has(Action::FreeCompleted),
         times: times || recording.entries.is_empty(),
         pools: !recording.entry_pools.is_empty() || only_default_pool,
-        stacks: !recording.stacks.is_empty(),
+        stacks: stacks.chain(heap_stacks).chain(block_stacks).any(|s| s != StackId::NONE),
         from_start: history_gaps(recording).starts_empty,
         ..Knows::default()
     }

@@ -13,6 +13,7 @@ mod gaps;
 mod heap;
 mod rows;
 mod settings;
+mod values;
 mod words;
 
 pub mod torch_html;
@@ -20,3 +21,4 @@ pub mod torch_json;
 pub mod torch_pickle;
 
 pub use gaps::{HistoryGaps, history_gaps};
+pub(crate) use settings::Settings;

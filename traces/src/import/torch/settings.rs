@@ -29,6 +29,9 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the names of attributes that hold further settings start with.
+    pub const ATTRIBUTE: &str = "allocator_settings.";
+
     /// The settings that follow from a settings string alone.
     pub fn of_conf(conf: &str) -> Settings {
         let options = options(conf);
@@ -63,7 +66,7 @@ impl Settings {
                 (_, value) => {
                     let name = objects.texts.get(key);
                     if let Some(text) = shown(name, value, objects) {
-                        settings.extra.insert(format!("allocator_settings.{name}"), text);
+                        settings.extra.insert(format!("{}{name}", Settings::ATTRIBUTE), text);
                     }
                 }
             }
