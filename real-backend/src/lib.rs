@@ -1,7 +1,26 @@
 //! The [`Device`](poolsim_core::Device) trait over the CUDA driver. The only crate that may hold `unsafe`.
 //!
 //! The driver is loaded when it is first asked for, so this builds and runs on machines without CUDA; there
-//! every call says [`Unsupported`](poolsim_core::DeviceError::Unsupported). What exists so far is the presence
-//! check, [`driver::list_gpus`]. The device itself is not written yet.
+//! every call says [`Unsupported`](poolsim_core::DeviceError::Unsupported).
+//!
+//! * [`CudaDevice`] is a GPU for any policy: the same code that ran in simulation takes real memory.
+//! * [`DriverPool`] is a real `cudaMallocAsync` pool behind the same trait.
+//! * [`Timed`] measures what a policy's calls cost, and [`CudaDevice`] what the driver calls under them cost.
 
+mod call;
+pub mod device;
 pub mod driver;
+mod fences;
+pub mod latency;
+pub mod pool;
+mod streams;
+pub mod timed;
+pub mod work;
+
+pub use call::Context;
+pub use device::{CudaDevice, Mode};
+pub use latency::{Latency, LatencySummary, timer_cost};
+pub use pool::{DriverPool, PoolOptions};
+pub use streams::StreamTable;
+pub use timed::Timed;
+pub use work::{WorkOptions, Worked};

@@ -1,0 +1,525 @@
+//! A real GPU as a [`Device`].
+
+use crate::call::{Context, Result};
+use crate::fences::Fences;
+use crate::latency::{Latency, LatencySummary};
+use crate::streams::StreamTable;
+use poolsim_core::device::{DeviceOp, show_range};
+use poolsim_core::record::Decision;
+use poolsim_core::{
+    Action, Backing, Bytes, DevAddr, Device, DeviceCaps, DeviceError, DriverAnswer, FenceId,
+    Ledger, Nanos, PageId, Range, RangeId, ReplayTarget, Slot, StreamId, SyncScope,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How a replay on the GPU treats time and pending work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// Let recorded time pass between events.
+    pub paced: bool,
+    /// Frees wait for the streams' real work instead of the recorded completions.
+    pub real_fences: bool,
+    /// Keep the decision log.
+    pub keep_log: bool,
+}
+
+#[derive(Debug)]
+struct RangeState {
+    range: Range,
+    backing: Backing,
+    /// Mappings by offset.
+    mapped: BTreeMap<Bytes, Mapping>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    len: Bytes,
+    page: Page,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Page {
+    /// Made by `populate`: goes with its mapping.
+    Own(u64),
+    /// Made by `create`.
+    Shared(PageId),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Physical {
+    handle: u64,
+    size: Bytes,
+    mappings: u32,
+}
+
+/// A GPU. Owns every range, page, stream and event that it handed out and gives them back when it is dropped.
+///
+/// Belongs to the thread that made it: that thread has the context current.
+#[derive(Debug)]
+pub struct CudaDevice {
+    context: Arc<Context>,
+    caps: DeviceCaps,
+    mode: Mode,
+    start: Instant,
+    event: u64,
+    ranges: BTreeMap<u32, RangeState>,
+    next_range: u32,
+    pages: BTreeMap<u32, Physical>,
+    next_page: u32,
+    used: Bytes,
+    streams: Arc<StreamTable>,
+    fences: Fences,
+    ledger: Ledger,
+    latency: Vec<Latency>,
+    log: Vec<Decision>,
+    answers: Vec<DriverAnswer>,
+}
+
+impl CudaDevice {
+    /// Takes hold of a GPU.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is no driver or the GPU cannot map pages; `Driver` if a call fails.
+    pub fn new(index: u32, mode: Mode) -> Result<CudaDevice> {
+        let machine = crate::driver::list_gpus()?;
+        let gpu = machine.gpus.iter().find(|g| g.index == index).ok_or_else(|| {
+            DeviceError::Unsupported(format!(
+                "there is no GPU {index}; the driver lists {}",
+                machine.gpus.len()
+            ))
+        })?;
+        let context = Context::new(index)?;
+        let granule = if gpu.virtual_memory { context.granularity()? } else { 2 << 20 };
+        let caps = DeviceCaps {
+            name: gpu.name.clone(),
+            total: gpu.total,
+            granule,
+            range_align: 32 << 20,
+            paged: gpu.virtual_memory,
+        };
+        let streams = Arc::new(StreamTable::new(context.clone()));
+        Ok(CudaDevice {
+            fences: Fences::new(context.clone(), mode.real_fences),
+            caps,
+            mode,
+            start: Instant::now(),
+            event: 0,
+            ranges: BTreeMap::new(),
+            next_range: 0,
+            pages: BTreeMap::new(),
+            next_page: 0,
+            used: 0,
+            streams,
+            ledger: Ledger::default(),
+            latency: vec![Latency::default(); DeviceOp::ALL.len()],
+            log: Vec::new(),
+            answers: Vec::new(),
+            context,
+        })
+    }
+
+    /// The context, for what works on the same GPU beside this device.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The real streams.
+    pub fn streams(&self) -> &Arc<StreamTable> {
+        &self.streams
+    }
+
+    /// Measured times by operation name, of operations that were called.
+    pub fn latencies(&self) -> BTreeMap<&'static str, LatencySummary> {
+        let all = DeviceOp::ALL.iter().map(|&op| (op.name(), self.latency[op as usize].summary()));
+        all.filter(|(_, s)| s.calls > 0).collect()
+    }
+
+    /// What the driver answered to each `reserve` and `populate`, if a log is kept: with these a simulated device
+    /// places ranges as this one did.
+    pub fn answers(&self) -> &[DriverAnswer] {
+        &self.answers
+    }
+
+    fn answered(&mut self, answer: DriverAnswer) {
+        if self.mode.keep_log {
+            self.answers.push(answer);
+        }
+    }
+
+    /// Times a driver call and counts it.
+    fn timed<T>(
+        &mut self,
+        op: DeviceOp,
+        bytes: Bytes,
+        call: impl FnOnce(&Context) -> Result<T>,
+    ) -> Result<T> {
+        let start = Instant::now();
+        let result = call(&self.context);
+        let time = self.latency[op as usize].since(start);
+        self.ledger.charge(op, bytes, time);
+        result.map_err(|e| match e {
+            DeviceError::OutOfMemory { .. } => {
+                DeviceError::OutOfMemory { asked: bytes, free: self.free_bytes() }
+            }
+            e => e,
+        })
+    }
+
+    fn range(&mut self, id: RangeId) -> Result<&mut RangeState> {
+        self.ranges.get_mut(&id.0).ok_or_else(|| illegal(format!("range {id} is not reserved")))
+    }
+
+    /// The address of `[at, at + len)` in a paged range, after checking that it lies on granule borders.
+    fn place(&mut self, id: RangeId, at: Bytes, len: Bytes) -> Result<DevAddr> {
+        let granule = self.caps.granule;
+        let state = self.range(id)?;
+        let range = state.range;
+        let end = at.checked_add(len).filter(|&end| end <= range.size);
+        if state.backing != Backing::Paged || end.is_none() || len == 0 {
+            let what = show_range(range.addr.saturating_add(at), len);
+            return Err(illegal(format!("{what} is no part of a paged range")));
+        }
+        if !at.is_multiple_of(granule) || !len.is_multiple_of(granule) {
+            return Err(illegal(format!("{at}+{len} is not on borders of {granule} bytes")));
+        }
+        Ok(range.addr + at)
+    }
+
+    /// Checks that nothing is mapped in `[at, at + len)`.
+    fn check_free(&mut self, id: RangeId, at: Bytes, len: Bytes) -> Result<()> {
+        let state = self.range(id)?;
+        let before = state.mapped.range(..at + len).next_back();
+        match before {
+            Some((&offset, m)) if offset + m.len > at => {
+                Err(illegal(format!("{at}+{len} overlaps a mapping at {offset}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the mappings of `[at, at + len)` out of the table; they must cover it in whole pages.
+    fn take_mappings(
+        &mut self,
+        id: RangeId,
+        at: Bytes,
+        len: Bytes,
+    ) -> Result<Vec<(Bytes, Mapping)>> {
+        let state = self.range(id)?;
+        let found: Vec<(Bytes, Mapping)> =
+            state.mapped.range(at..at + len).map(|(&o, &m)| (o, m)).collect();
+        let mut next = at;
+        for (offset, m) in &found {
+            if *offset != next {
+                return Err(illegal(format!("nothing is mapped at {next}")));
+            }
+            next = offset + m.len;
+        }
+        if next != at + len {
+            return Err(illegal(format!("{at}+{len} does not end with a page")));
+        }
+        for (offset, _) in &found {
+            state.mapped.remove(offset);
+        }
+        Ok(found)
+    }
+
+    /// Unmaps what `take_mappings` took.
+    fn unmap_all(&mut self, base: DevAddr, found: &[(Bytes, Mapping)]) -> Result<()> {
+        for (offset, m) in found {
+            let addr = base + offset;
+            self.timed(DeviceOp::Unmap, m.len, |c| c.unmap(addr, m.len))?;
+        }
+        Ok(())
+    }
+}
+
+fn illegal(what: String) -> DeviceError {
+    DeviceError::Illegal(what)
+}
+
+impl Device for CudaDevice {
+    fn caps(&self) -> &DeviceCaps {
+        &self.caps
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+    }
+
+    /// The median of what was measured so far.
+    fn cost(&self, op: DeviceOp, _: Bytes) -> Nanos {
+        self.latency[op as usize].median()
+    }
+
+    fn free_bytes(&self) -> Bytes {
+        self.context.memory().map_or(0, |(free, _)| free)
+    }
+
+    fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range> {
+        if size == 0 || !size.is_multiple_of(self.caps.granule) {
+            return Err(illegal(format!(
+                "{size} bytes are no multiple of {} bytes",
+                self.caps.granule
+            )));
+        }
+        let given = match backing {
+            Backing::Whole => self.timed(DeviceOp::Alloc, size, |c| c.alloc(size)),
+            Backing::Paged if self.caps.paged => {
+                self.timed(DeviceOp::Reserve, size, |c| c.reserve(size)).map_err(|e| match e {
+                    DeviceError::OutOfMemory { asked, .. } => DeviceError::OutOfAddresses { asked },
+                    e => e,
+                })
+            }
+            Backing::Paged => {
+                Err(DeviceError::Unsupported("mapping pages (virtual memory management)".into()))
+            }
+        };
+        if given.is_err() {
+            self.answered(DriverAnswer::OutOfMemory);
+        }
+        let addr = given?;
+        self.answered(DriverAnswer::Range { addr, size });
+        if backing == Backing::Whole {
+            self.used += size;
+        }
+        let range = Range { id: RangeId(self.next_range), addr, size };
+        self.next_range += 1;
+        self.ranges.insert(range.id.0, RangeState { range, backing, mapped: BTreeMap::new() });
+        Ok(range)
+    }
+
+    fn release(&mut self, id: RangeId) -> Result<()> {
+        let state = self.range(id)?;
+        if !state.mapped.is_empty() {
+            return Err(illegal(format!("range {id} still has pages mapped")));
+        }
+        let (range, backing) = (state.range, state.backing);
+        self.ranges.remove(&id.0);
+        match backing {
+            Backing::Whole => {
+                self.used -= range.size;
+                self.timed(DeviceOp::Free, range.size, |c| c.free(range.addr))
+            }
+            Backing::Paged => {
+                self.timed(DeviceOp::Unreserve, range.size, |c| c.unreserve(range.addr, range.size))
+            }
+        }
+    }
+
+    fn create(&mut self, size: Bytes) -> Result<PageId> {
+        let handle = self.timed(DeviceOp::Create, size, |c| c.create(size))?;
+        self.used += size;
+        let id = PageId(self.next_page);
+        self.next_page += 1;
+        self.pages.insert(id.0, Physical { handle, size, mappings: 0 });
+        Ok(id)
+    }
+
+    fn destroy(&mut self, page: PageId) -> Result<()> {
+        match self.pages.get(&page.0) {
+            Some(p) if p.mappings == 0 => {}
+            Some(_) => return Err(illegal(format!("page {page} is still mapped"))),
+            None => return Err(illegal(format!("there is no page {page}"))),
+        }
+        let p = self.pages.remove(&page.0).expect("it was just there");
+        self.used -= p.size;
+        self.timed(DeviceOp::Destroy, p.size, |c| c.destroy(p.handle))
+    }
+
+    fn map(&mut self, range: RangeId, at: Bytes, page: PageId) -> Result<()> {
+        let p =
+            *self.pages.get(&page.0).ok_or_else(|| illegal(format!("there is no page {page}")))?;
+        let addr = self.place(range, at, p.size)?;
+        self.check_free(range, at, p.size)?;
+        self.timed(DeviceOp::Map, p.size, |c| {
+            c.map(addr, p.size, p.handle)?;
+            c.allow_access(addr, p.size)
+        })?;
+        self.pages.get_mut(&page.0).expect("it was just there").mappings += 1;
+        let mapping = Mapping { len: p.size, page: Page::Shared(page) };
+        self.range(range)?.mapped.insert(at, mapping);
+        Ok(())
+    }
+
+    fn unmap(&mut self, range: RangeId, at: Bytes, len: Bytes) -> Result<()> {
+        let base = self.place(range, at, len)? - at;
+        let found = self.take_mappings(range, at, len)?;
+        self.unmap_all(base, &found)?;
+        for (_, m) in found {
+            match m.page {
+                Page::Shared(page) => {
+                    self.pages.get_mut(&page.0).expect("a mapped page exists").mappings -= 1;
+                }
+                Page::Own(_) => {
+                    return Err(illegal("pages of `populate` go by `depopulate`".into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn populate(&mut self, range: RangeId, at: Bytes, len: Bytes, page: Bytes) -> Result<()> {
+        let addr = self.place(range, at, len)?;
+        self.check_free(range, at, len)?;
+        if page == 0 || !len.is_multiple_of(page) {
+            return Err(illegal(format!("{len} bytes are no whole pages of {page}")));
+        }
+        let mut handles = Vec::new();
+        for _ in 0..len / page {
+            match self.timed(DeviceOp::Create, page, |c| c.create(page)) {
+                Ok(handle) => handles.push(handle),
+                Err(e) => {
+                    for handle in handles {
+                        self.timed(DeviceOp::Destroy, page, |c| c.destroy(handle))?;
+                    }
+                    self.answered(DriverAnswer::OutOfMemory);
+                    return Err(e);
+                }
+            }
+        }
+        for (i, &handle) in handles.iter().enumerate() {
+            let offset = i as u64 * page;
+            self.timed(DeviceOp::Map, page, |c| c.map(addr + offset, page, handle))?;
+            let mapping = Mapping { len: page, page: Page::Own(handle) };
+            self.range(range)?.mapped.insert(at + offset, mapping);
+        }
+        let start = Instant::now();
+        self.context.allow_access(addr, len)?;
+        let time = self.latency[DeviceOp::Map as usize].since(start);
+        self.ledger.charge_many(DeviceOp::Map, 0, 0, time);
+        self.used += len;
+        self.answered(DriverAnswer::Populated);
+        Ok(())
+    }
+
+    fn depopulate(&mut self, range: RangeId, at: Bytes, len: Bytes) -> Result<()> {
+        let base = self.place(range, at, len)? - at;
+        let found = self.take_mappings(range, at, len)?;
+        self.unmap_all(base, &found)?;
+        for (_, m) in found {
+            let Page::Own(handle) = m.page else {
+                return Err(illegal("pages of `map` go by `unmap` and `destroy`".into()));
+            };
+            self.timed(DeviceOp::Destroy, m.len, |c| c.destroy(handle))?;
+            self.used -= m.len;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, stream: StreamId) -> Result<FenceId> {
+        let raw = self.streams.get(stream)?;
+        let start = Instant::now();
+        let fence = self.fences.record(stream, raw)?;
+        let time = self.latency[DeviceOp::Record as usize].since(start);
+        self.ledger.charge(DeviceOp::Record, 0, time);
+        Ok(fence)
+    }
+
+    fn poll(&mut self, passed: &mut Vec<FenceId>) {
+        let start = Instant::now();
+        let queries = self.fences.poll(passed);
+        if queries > 0 {
+            let time = self.latency[DeviceOp::Query as usize].since(start);
+            self.ledger.charge_many(DeviceOp::Query, queries, 0, time);
+        }
+    }
+
+    fn wait(&mut self, stream: StreamId, fence: FenceId) -> Result<()> {
+        let raw = self.streams.get(stream)?;
+        let Some(event) = self.fences.event(fence) else { return Ok(()) };
+        self.timed(DeviceOp::Wait, 0, |c| c.wait(raw, event))
+    }
+
+    fn synchronize(&mut self, scope: SyncScope) -> Result<()> {
+        let start = Instant::now();
+        match scope {
+            SyncScope::Device => self.context.synchronize()?,
+            SyncScope::Stream(s) => self.context.synchronize_stream(self.streams.get(s)?)?,
+            SyncScope::Fences => self.fences.wait_for_all()?,
+        }
+        let time = self.latency[DeviceOp::Synchronize as usize].since(start);
+        self.ledger.charge(DeviceOp::Synchronize, 0, time);
+        self.fences.waited(scope);
+        Ok(())
+    }
+
+    fn charge(&mut self, op: DeviceOp, calls: u64, bytes: Bytes) {
+        self.ledger.charge_many(op, calls, bytes, 0);
+    }
+
+    fn note(&mut self, action: Action, addr: DevAddr, size: Bytes, stream: StreamId) {
+        if self.mode.keep_log {
+            self.log.push(Decision { event: self.event, action, addr, size, stream });
+        }
+    }
+}
+
+impl ReplayTarget for CudaDevice {
+    fn advance_to(&mut self, at: Nanos) {
+        if self.mode.paced {
+            let wait = at.saturating_sub(self.now());
+            std::thread::sleep(Duration::from_nanos(wait));
+        }
+    }
+
+    fn hold(&mut self, slot: Slot) {
+        self.fences.hold(slot);
+    }
+
+    fn end_hold(&mut self) {
+        self.fences.end_hold();
+    }
+
+    fn complete(&mut self, slot: Slot) {
+        self.fences.complete(slot);
+    }
+
+    fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    fn used_bytes(&self) -> Bytes {
+        self.used
+    }
+
+    fn keeps_log(&self) -> bool {
+        self.mode.keep_log
+    }
+
+    fn set_event(&mut self, event: u64) {
+        self.event = event;
+    }
+
+    fn log(&self) -> &[Decision] {
+        &self.log
+    }
+
+    fn clear_log(&mut self) {
+        self.log.clear();
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here: the driver gives back what is left when the process ends.
+        let _ = self.context.enter();
+        let _ = self.context.synchronize();
+        for state in std::mem::take(&mut self.ranges).into_values() {
+            for (offset, m) in &state.mapped {
+                let _ = self.context.unmap(state.range.addr + offset, m.len);
+                if let Page::Own(handle) = m.page {
+                    let _ = self.context.destroy(handle);
+                }
+            }
+            let _ = match state.backing {
+                Backing::Whole => self.context.free(state.range.addr),
+                Backing::Paged => self.context.unreserve(state.range.addr, state.range.size),
+            };
+        }
+        for page in std::mem::take(&mut self.pages).into_values() {
+            let _ = self.context.destroy(page.handle);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Real work on the streams: memory that is written and checked, and kernels that keep streams busy.
+
+use crate::call::{Context, Result};
+use crate::device::CudaDevice;
+use crate::streams::StreamTable;
+use cudarc::driver::sys::{CUfunction, CUmodule};
+use poolsim_core::{
+    AllocError, AllocRequest, BlockId, Bytes, DevAddr, Device, Grant, HeapImage, HeapVisitor,
+    Nanos, Policy, PoolId, PoolOp, PoolStats, Slot, StreamId,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
+
+/// What work a replay puts on the streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkOptions {
+    /// Write every allocation with a pattern of its own and check it before it is freed, in stream order.
+    pub touch: bool,
+    /// Keep the stream busy for so long after each allocation and each use; 0 for no work.
+    pub busy: Nanos,
+}
+
+/// A policy whose blocks are really used on the GPU, so that a block handed out twice shows in memory.
+pub struct Worked<P> {
+    inner: P,
+    options: WorkOptions,
+    context: Arc<Context>,
+    streams: Arc<StreamTable>,
+    module: CUmodule,
+    spin: CUfunction,
+    count_wrong: CUfunction,
+    /// Eight bytes of device memory with the number of wrong words.
+    wrong: DevAddr,
+    live: HashMap<BlockId, Touched>,
+    next_tag: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Touched {
+    addr: DevAddr,
+    words: u64,
+    tag: u32,
+    stream: StreamId,
+}
+
+// SAFETY: module and function handles may be used from any thread that has the context current.
+unsafe impl<P: Send> Send for Worked<P> {}
+
+impl<P: Policy> Worked<P> {
+    /// Lets `inner`'s blocks be used on the GPU of `device`.
+    pub fn new(device: &CudaDevice, inner: P, options: WorkOptions) -> Result<Worked<P>> {
+        let context = device.context().clone();
+        let ptx = std::ffi::CStr::from_bytes_with_nul(PTX.as_bytes())
+            .expect("the text ends in its only NUL");
+        let module = context.load(ptx)?;
+        let worked = Worked {
+            inner,
+            options,
+            spin: context.function(module, c"spin")?,
+            count_wrong: context.function(module, c"count_wrong")?,
+            wrong: context.alloc(8)?,
+            streams: device.streams().clone(),
+            context,
+            module,
+            live: HashMap::new(),
+            next_tag: 1,
+        };
+        let stream = worked.streams.get(StreamId(0))?;
+        worked.context.fill(worked.wrong, 0, 2, stream)?;
+        worked.context.synchronize()?;
+        Ok(worked)
+    }
+
+    /// Waits for all work and returns how many 32-bit words were found overwritten.
+    pub fn overwritten_words(&self) -> Result<u64> {
+        self.context.synchronize()?;
+        self.context.read_word(self.wrong)
+    }
+
+    /// The policy.
+    pub fn inner(&self) -> &P {
+        &self.inner
+    }
+
+    fn work(&self, stream: StreamId) -> Result<()> {
+        if self.options.busy == 0 {
+            return Ok(());
+        }
+        let raw = self.streams.get(stream)?;
+        self.context.launch(self.spin, 1, 1, raw, &mut [self.options.busy])
+    }
+
+    fn start(&mut self, grant: &Grant, size: Bytes, stream: StreamId) -> Result<()> {
+        if self.options.touch {
+            let touched = Touched { addr: grant.addr, words: size / 4, tag: self.next_tag, stream };
+            self.next_tag = self.next_tag.wrapping_add(1);
+            if touched.words > 0 {
+                let raw = self.streams.get(stream)?;
+                self.context.fill(touched.addr, touched.tag, touched.words, raw)?;
+                self.live.insert(grant.block, touched);
+            }
+        }
+        self.work(stream)
+    }
+
+    fn check(&mut self, block: BlockId) -> Result<()> {
+        let Some(t) = self.live.remove(&block) else { return Ok(()) };
+        let raw = self.streams.get(t.stream)?;
+        let blocks = u32::try_from(t.words.div_ceil(256 * 8)).unwrap_or(u32::MAX).min(2048);
+        let mut params = [t.addr, t.words, u64::from(t.tag), self.wrong];
+        self.context.launch(self.count_wrong, blocks, 256, raw, &mut params)
+    }
+}
+
+impl<P: Policy> Policy for Worked<P> {
+    fn malloc(
+        &mut self,
+        dev: &mut dyn Device,
+        req: AllocRequest,
+    ) -> std::result::Result<Grant, AllocError> {
+        let grant = self.inner.malloc(dev, req)?;
+        self.start(&grant, req.size, req.stream)?;
+        Ok(grant)
+    }
+
+    fn free(&mut self, dev: &mut dyn Device, block: BlockId) {
+        if let Err(e) = self.check(block) {
+            panic!("the check of a block before its free did not start: {e}");
+        }
+        self.inner.free(dev, block);
+    }
+
+    fn record_stream(&mut self, dev: &mut dyn Device, block: BlockId, stream: StreamId) {
+        self.inner.record_stream(dev, block, stream);
+        if let Err(e) = self.work(stream) {
+            panic!("work on stream {stream} did not start: {e}");
+        }
+    }
+
+    fn empty_cache(&mut self, dev: &mut dyn Device) -> Bytes {
+        self.inner.empty_cache(dev)
+    }
+
+    fn pool(&mut self, dev: &mut dyn Device, pool: PoolId, op: PoolOp) {
+        self.inner.pool(dev, pool, op);
+    }
+
+    fn synchronized(&mut self, dev: &mut dyn Device, stream: Option<StreamId>) {
+        self.inner.synchronized(dev, stream);
+    }
+
+    fn stats(&self) -> &PoolStats {
+        self.inner.stats()
+    }
+
+    fn visit(&self, visitor: &mut dyn HeapVisitor) {
+        self.inner.visit(visitor);
+    }
+
+    fn restore(&mut self, dev: &mut dyn Device, heap: &HeapImage) -> Option<Vec<(Slot, BlockId)>> {
+        self.inner.restore(dev, heap)
+    }
+
+    fn native_stats(&self) -> Vec<(String, i64)> {
+        self.inner.native_stats()
+    }
+}
+
+impl<P> Drop for Worked<P> {
+    fn drop(&mut self) {
+        let _ = self.context.enter();
+        let _ = self.context.synchronize();
+        let _ = self.context.free(self.wrong);
+        let _ = self.context.unload(self.module);
+    }
+}
