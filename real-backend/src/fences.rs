@@ -110,8 +110,7 @@ impl Fences {
         self.unused_ids.extend(ids);
         let mut queries = 0;
         for stream in self.open.keys().copied().collect::<Vec<_>>() {
-            loop {
-                let Some(&front) = self.open[&stream].front() else { break };
+            while let Some(&front) = self.open[&stream].front() {
                 if front.held.is_some() {
                     break;
                 }
