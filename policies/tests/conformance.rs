@@ -3,19 +3,20 @@
 
 mod common;
 
+use common::order::StreamOrder;
 use common::{ROOMY, compositions, device, env, policy_specs, traces};
 use poolsim_core::record::{Decision, OomRecord};
 use poolsim_core::units::MIB;
 use poolsim_core::{
-    BlockState, Bytes, HeapImage, OomCause, Policy, PoolId, ReplayTarget, Trace, TraceReader,
+    BlockState, Bytes, DevAddr, Event, EventKind, HeapImage, OomCause, Policy, PoolId,
+    ReplayTarget, Slot, Trace, TraceReader,
 };
-use poolsim_core::{Event, EventKind};
 use poolsim_policies::{BuildEnv, OomRule, PolicySpec, Registry};
 use poolsim_sim::adapt::{Checked, Faulty};
 use poolsim_sim::engine::Heap;
 use poolsim_sim::judge::Judge;
-use poolsim_sim::{Observer, ReplayOptions, RunEnd, Step, replay};
-use std::collections::BTreeSet;
+use poolsim_sim::{Observer, Outcome, ReplayOptions, RunEnd, Step, replay};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Holds refusals to what the policy declares ([`poolsim_policies::PolicyDef::refuses`]).
@@ -90,6 +91,39 @@ impl Observer for Refusals {
     }
 }
 
+/// Holds grants to the order of streams.
+#[derive(Default)]
+struct Order {
+    order: StreamOrder,
+    held: BTreeMap<Slot, (DevAddr, Bytes)>,
+    wrong: Option<String>,
+}
+
+impl Observer for Order {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.order.see(step.ledger);
+        let event = step.event;
+        match (event.kind(), step.outcome) {
+            (kind, Outcome::Granted(grant)) => {
+                if let Err(what) = self.order.granted(grant.addr, grant.size, event.stream) {
+                    self.wrong.get_or_insert(format!("event {}: {what}", step.index));
+                }
+                if kind.makes_live() {
+                    self.held.insert(event.slot, (grant.addr, grant.size));
+                } else {
+                    self.order.freed(grant.addr, grant.size, event.stream);
+                }
+            }
+            (EventKind::Free | EventKind::FreeLater, Outcome::Done) => {
+                if let Some((addr, size)) = self.held.remove(&event.slot) {
+                    self.order.freed(addr, size, event.stream);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Never more than the fraction that the process may take.
 struct Bounded(Bytes);
 
@@ -131,13 +165,14 @@ impl Case<'_> {
                 && self.env.memory_fraction.is_none(),
             ..Refusals::default()
         };
-        let (mut judge, mut policy) = (Judge::every(every), self.policy());
+        let (mut judge, mut order) = (Judge::every(every), Order::default());
+        let mut policy = self.policy();
         let mut source = TraceReader::new(Arc::clone(self.trace));
-        let mut observer = (&mut judge, (&mut refusals, extra));
+        let mut observer = ((&mut judge, &mut order), (&mut refusals, extra));
         let options = ReplayOptions::default();
         let end = replay(&mut source, &mut policy, &mut target, &mut observer, &options);
         let end = end.unwrap_or_else(|e| panic!("{} on {}: {e}", self.spec, self.what));
-        let wrong = judge.verdict().err().or(refusals.wrong);
+        let wrong = judge.verdict().err().or(order.wrong).or(refusals.wrong);
         let drained = judge.drain(&mut *policy, &mut target, &end);
         if let Some(what) = wrong.or(drained.err()) {
             panic!("{} on {}: {what}", self.spec, self.what);

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::order::StreamOrder;
 use common::traces::{self, Op};
 use common::{compositions, device, env, policy_specs};
 use poolsim_core::units::{GIB, MIB};
@@ -21,6 +22,7 @@ struct InUse {
     size: Bytes,
     requested: Bytes,
     slot: Slot,
+    stream: StreamId,
     /// Freed, while another stream is not known to be done.
     pending: bool,
 }
@@ -29,6 +31,7 @@ struct InUse {
 #[derive(Default)]
 struct Model {
     in_use: BTreeMap<DevAddr, InUse>,
+    order: StreamOrder,
     waits: u64,
 }
 
@@ -42,19 +45,30 @@ impl Model {
             self.in_use
         );
         assert!(new.size >= new.requested && addr.is_multiple_of(256), "{addr:#x} {new:?}");
+        if let Err(what) = self.order.granted(addr, new.size, new.stream) {
+            panic!("{what}");
+        }
         self.in_use.insert(addr, new);
     }
 
     fn end(&mut self, slot: Slot) {
-        self.in_use.retain(|_, u| u.slot != slot);
+        for (addr, u) in self.in_use.extract_if(.., |_, u| u.slot == slot) {
+            if !u.pending {
+                self.order.freed(addr, u.size, u.stream);
+            }
+        }
     }
 
     fn suspend(&mut self, slot: Slot) {
-        self.in_use.values_mut().filter(|u| u.slot == slot).for_each(|u| u.pending = true);
+        for (&addr, u) in self.in_use.iter_mut().filter(|(_, u)| u.slot == slot) {
+            u.pending = true;
+            self.order.freed(addr, u.size, u.stream);
+        }
     }
 
     /// A host wait, the policy's own ones included, may end every pending use.
     fn after(&mut self, device: &dyn ReplayTarget) {
+        self.order.see(device.ledger());
         let waits = device.ledger().calls[DeviceOp::Synchronize as usize];
         if waits != self.waits {
             self.in_use.retain(|_, u| !u.pending);
@@ -108,7 +122,10 @@ impl Machine {
             Ok(grant) => {
                 self.model.after(&self.device);
                 let (size, requested, slot) = (grant.size, e.size, e.slot);
-                self.model.granted(grant.addr, InUse { size, requested, slot, pending: false });
+                self.model.granted(
+                    grant.addr,
+                    InUse { size, requested, slot, stream: e.stream, pending: false },
+                );
                 self.blocks.insert(e.slot, grant.block);
             }
             Err(AllocError::OutOfMemory { requested, rounded, .. }) => {
