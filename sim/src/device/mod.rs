@@ -11,7 +11,7 @@ mod space;
 mod streams;
 mod target;
 
-pub use placement::{Divergence, Placement};
+pub use placement::{Divergence, Placement, Variant};
 pub use profile::DeviceProfile;
 
 use pages::{Mapping, PageTable, Run};
@@ -87,7 +87,7 @@ impl SimDevice {
         let SimConfig { caps, profile, capacity, placement, keep_log } = config;
         assert!(caps.granule.is_power_of_two(), "granule {} is no power of two", caps.granule);
         let limit = match placement {
-            Placement::Driver => Some(capacity.unwrap_or(caps.total)),
+            Placement::Driver | Placement::Variant(_) => Some(capacity.unwrap_or(caps.total)),
             Placement::Recorded(_) => None,
         };
         SimDevice {

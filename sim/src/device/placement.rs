@@ -15,11 +15,29 @@ pub enum Placement {
     /// By the model of the driver.
     #[default]
     Driver,
+    /// By the model, with something that it does not know for sure assumed otherwise. Runs that end differently
+    /// under these and under [`Placement::Driver`] hang on a tie between equal free blocks.
+    Variant(Variant),
     /// As a recorded driver answered, call by call. `reserve` and `populate` take one answer each, and fail where
     /// the recorded calls failed; the capacity is not looked at. From the first call that does not fit
     /// its answer on (see [`Divergence`]), the driver model places. A wait for fences takes the `Passed` answers that
     /// come next and lets those slots' fences pass first, in that order.
     Recorded(Vec<DriverAnswer>),
+}
+
+/// What a driver may do otherwise than its model says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Nothing exists before the program's first call.
+    BareStart,
+    /// New stretches of address space are taken at the lower end of the lowest gap, so later ones lie higher.
+    Upwards,
+}
+
+impl Placement {
+    /// Every variant of the driver model.
+    pub const VARIANTS: [Placement; 2] =
+        [Placement::Variant(Variant::BareStart), Placement::Variant(Variant::Upwards)];
 }
 
 /// The first call that the recorded driver's answers do not fit.
@@ -87,6 +105,7 @@ pub(super) struct Driver {
     pub(super) whole: Gaps,
     paged: Gaps,
     pub(super) slabs: Slabs,
+    upwards: bool,
 }
 
 impl Driver {
@@ -97,20 +116,33 @@ impl Driver {
 
     /// The same, with the newer chunk at `newer`.
     pub(super) fn started_at(newer: DevAddr) -> Self {
+        let mut driver = Driver::bare(newer);
+        let older = newer + OLDER_ABOVE;
+        driver.push_chunk(older, CHUNK, vec![(older + 8 * MIB, 24 * MIB)]);
+        driver.push_chunk(newer, CHUNK, vec![(newer + 30 * MIB, 2 * MIB)]);
+        driver
+    }
+
+    fn variant(variant: Variant) -> Self {
+        match variant {
+            Variant::BareStart => Driver::bare(NEWER_CHUNK),
+            Variant::Upwards => Driver { upwards: true, ..Driver::new() },
+        }
+    }
+
+    /// No chunk yet; the first new one goes below where the newer one of a started process would lie.
+    fn bare(newer: DevAddr) -> Self {
         let mut paged = Gaps::new(RESERVE_START, RESERVE_END);
         paged.carve(RESERVE_HOLE, RESERVE_HOLE_LEN);
-        let mut driver = Driver {
+        Driver {
             chunks: Vec::new(),
             longest: Vec::new(),
             next: 0,
             whole: Gaps::new(RESERVE_END, newer - HOST_MAPPINGS),
             paged,
             slabs: Slabs::default(),
-        };
-        let older = newer + OLDER_ABOVE;
-        driver.push_chunk(older, CHUNK, vec![(older + 8 * MIB, 24 * MIB)]);
-        driver.push_chunk(newer, CHUNK, vec![(newer + 30 * MIB, 2 * MIB)]);
-        driver
+            upwards: false,
+        }
     }
 
     /// A driver that places beside ranges which are there already.
@@ -158,7 +190,10 @@ impl Driver {
             return Some((at, chunk.number));
         }
         let len = size.checked_next_multiple_of(CHUNK)?;
-        let base = self.whole.take_highest_longer(len)?;
+        let base = match self.upwards {
+            true => self.whole.take_lowest(len, CHUNK)?,
+            false => self.whole.take_highest_longer(len)?,
+        };
         let mut free = Vec::new();
         if len > size {
             free.push((base + size, len - size));
@@ -255,11 +290,12 @@ struct Script {
 
 impl Placer {
     pub(super) fn new(placement: Placement) -> Self {
-        let script = match placement {
-            Placement::Driver => None,
-            Placement::Recorded(answers) => Some(Script { answers, next: 0 }),
+        let (driver, script) = match placement {
+            Placement::Driver => (Driver::new(), None),
+            Placement::Variant(variant) => (Driver::variant(variant), None),
+            Placement::Recorded(answers) => (Driver::new(), Some(Script { answers, next: 0 })),
         };
-        Placer { driver: Driver::new(), script, divergence: None }
+        Placer { driver, script, divergence: None }
     }
 
     pub(super) fn divergence(&self) -> Option<&Divergence> {
