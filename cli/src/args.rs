@@ -1,6 +1,11 @@
 //! The command line: syntax only. What the arguments mean together is each command's second step.
 
+use crate::size::parse_size;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
+use poolsim_core::Bytes;
+use poolsim_traces::export::EXPORTERS;
+use std::path::PathBuf;
 
 /// Replays GPU allocation traces through allocator policies.
 ///
@@ -28,10 +33,227 @@ Exit codes:
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say what is in a trace
+    Info(InfoArgs),
+    /// Write a trace in another format
+    Convert(ConvertArgs),
+    /// Replay a trace through one or more policies and compare them
+    Replay(ReplayArgs),
+    /// Check that the pytorch policy decides what PyTorch decided, entry for entry
+    Verify(VerifyArgs),
+    /// Measure how fast the simulator replays a trace
+    Bench(BenchArgs),
     /// List the policies, or describe one with its parameters
     Policies(PoliciesArgs),
     /// List the GPUs of this machine
     Devices(DevicesArgs),
+}
+
+/// Which part of a trace.
+#[derive(Debug, Args, Clone)]
+pub struct SelectArgs {
+    /// Which device, where a file holds several
+    ///
+    /// Numbered as in the recorded process. Without it, the one with the most entries is taken.
+    #[arg(long, value_name = "N")]
+    pub device: Option<u32>,
+}
+
+/// What snapshots do not say of the device.
+#[derive(Debug, Args, Clone, Default)]
+pub struct MachineArgs {
+    /// Total memory of the device, as in 80GiB
+    ///
+    /// PyTorch's snapshots do not hold it. Without it: the sidecar (FILE.json beside FILE.pickle), else
+    /// what the trace says, else the device of the built-in profile.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub device_memory: Option<Bytes>,
+
+    /// Share of the device's memory that the allocator may take, from 0 to 1
+    ///
+    /// What torch.cuda.set_per_process_memory_fraction was called with. Snapshots do not hold it. Without
+    /// it: the sidecar, else what the trace says, else no limit.
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub memory_fraction: Option<f64>,
+}
+
+/// Arguments of `info`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim info run.pickle
+  poolsim info run.pickle.zst --device 1 --json | jq .requests")]
+pub struct InfoArgs {
+    /// The trace: a PyTorch snapshot (pickle, JSON or memory_viz page), trace.json, JSON lines or .pst; .gz, .zst and .xz are read through
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `convert`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim convert run.pickle run.pst
+  poolsim convert run.pickle run.json        # to read, to cut down for a bug report
+  poolsim convert run.pickle run.jsonl.zst
+  poolsim convert run.pst - --to native-jsonl | head
+
+A converted file holds the requests, not the decisions: it can be replayed, but not verified.")]
+pub struct ConvertArgs {
+    /// The trace to read
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// The file to write, or - for standard output; a file that is there is replaced
+    ///
+    /// The ending chooses the format: .pst, .json or .jsonl; with .gz, .zst or .xz behind it, compressed.
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+    /// The format to write, where the ending of OUT does not say it
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    pub to: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// Print what was written as one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `replay`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim replay run.pickle --policy recorded --policy expandable
+  poolsim replay run.pickle --policy \"max_split_size_mb:128,garbage_collection_threshold:0.8\"
+  poolsim replay run.pickle --policy recorded --device-memory 40GiB   # would it fit a 40 GiB GPU?
+  poolsim replay run.pickle --policy expandable --snapshot-out what-if.pickle
+  poolsim replay run.pickle --json | jq '.runs[].metrics.peak_reserved_bytes'
+
+Exit code 3 says that the job ran out of memory under at least one of the policies (a request that
+the trace says was refused when it was recorded counts only if it is refused again).")]
+pub struct ReplayArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// A policy; may be given several times [default: recorded]
+    ///
+    /// A name with parameters (`pytorch,max_split_size_mb:128`), a preset (`expandable`), a
+    /// PYTORCH_CUDA_ALLOC_CONF string as it is, or `recorded` for the settings that the trace was recorded
+    /// with. `poolsim policies` lists what there is.
+    #[arg(long = "policy", short = 'p', value_name = "SPEC")]
+    pub policies: Vec<String>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+
+    /// Bytes of the device that this job can have; the rest is taken by others
+    ///
+    /// Unlike --device-memory it leaves the device's size, and with it what a memory fraction means, as
+    /// it is.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub capacity: Option<Bytes>,
+
+    /// Write every decision of the policies to a CSV file
+    #[arg(long, value_name = "FILE.csv")]
+    pub decisions: Option<PathBuf>,
+
+    /// Write memory over time to a CSV file
+    #[arg(long, value_name = "FILE.csv")]
+    pub series: Option<PathBuf>,
+
+    /// Write the simulated run as a PyTorch snapshot, which memory_viz can plot; needs exactly one policy
+    #[arg(long, value_name = "FILE.pickle")]
+    pub snapshot_out: Option<PathBuf>,
+
+    /// Print what torch.cuda.memory_summary() would print after the simulated run
+    #[arg(long, conflicts_with = "json")]
+    pub summary: bool,
+
+    /// Print what torch.cuda.memory_stats() would return after the simulated run
+    ///
+    /// With --json each run has a `native_stats` object instead.
+    #[arg(long)]
+    pub stats: bool,
+
+    /// Print one JSON document: {"runs": [...]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim verify run.pickle
+  poolsim verify recordings/ --json | jq '.files[] | select(.mismatches > 0)'
+  poolsim verify run.pickle --memory-fraction 0.5 --device-memory 80GiB
+
+verify reads the requests out of each snapshot, replays them blind (with nothing but the addresses that
+the driver gave), and compares every entry that the allocator wrote, every block of the final state and,
+where a sidecar holds memory_stats, every statistic. Exit code 0 only if nothing differs.")]
+pub struct VerifyArgs {
+    /// PyTorch snapshots, or folders of them
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    pub snapshots: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// How many files to check at the same time [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Print one JSON document: {"files": [...]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim bench run.pickle
+  poolsim bench run.pst --policy pytorch --policy best-fit --rounds 50 --json
+
+What is timed: the replay of the loaded trace with all metrics on, in rounds that take the policies in
+turn, on one thread. Reading the trace is timed apart; building the policy and the device is not timed.")]
+pub struct BenchArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// A policy; may be given several times [default: recorded]
+    #[arg(long = "policy", short = 'p', value_name = "SPEC")]
+    pub policies: Vec<String>,
+    /// Rounds; each replays the trace once under every policy
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// Print one JSON document: {"results": [...]}
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `policies`.
@@ -58,6 +280,17 @@ pub struct DevicesArgs {
     /// Print one JSON document: {"devices": [...]}
     #[arg(long)]
     pub json: bool,
+}
+
+fn formats() -> PossibleValuesParser {
+    EXPORTERS.iter().map(|exporter| exporter.name).collect::<Vec<_>>().into()
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("give a number from 0 to 1, as in 0.8".into()),
+    }
 }
 
 #[cfg(test)]

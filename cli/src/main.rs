@@ -2,8 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod choice;
 mod cmd;
+mod contents;
+mod load;
+mod machine;
 mod output;
+mod runner;
+mod sidecar;
+mod size;
+mod watch;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -21,7 +29,7 @@ fn main() -> ExitCode {
     match result {
         Ok(ending) => ending.into(),
         // The reader of a pipe has seen enough: that is its right, and no error.
-        Err(error) if output::is_broken_pipe(&error) => Ending::Fine.into(),
+        Err(error) if out.pipe_closed || output::is_broken_pipe(&error) => Ending::Fine.into(),
         Err(error) => {
             eprintln!("error: {error:#}");
             if error.is::<output::Usage>() { Ending::Usage.into() } else { Ending::Failed.into() }
@@ -31,6 +39,11 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
     match cli.command {
+        Command::Info(args) => cmd::info::run(&args, out),
+        Command::Convert(args) => cmd::convert::run(&args, out),
+        Command::Replay(args) => cmd::replay::run(&args, out),
+        Command::Verify(args) => cmd::verify::run(&args, out),
+        Command::Bench(args) => cmd::bench::run(&args, out),
         Command::Policies(args) => cmd::policies::run(&args, out),
         Command::Devices(args) => cmd::devices::run(&args, out),
     }

@@ -41,29 +41,42 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// Standard output.
-pub struct Out(BufWriter<io::Stdout>);
+pub struct Out {
+    inner: BufWriter<io::Stdout>,
+    /// The reader of a pipe has gone. Kept here because writers below put errors into words.
+    pub pipe_closed: bool,
+}
 
 impl Out {
     /// Standard output, buffered.
     pub fn stdout() -> Self {
-        Out(BufWriter::new(io::stdout()))
+        Out { inner: BufWriter::new(io::stdout()), pipe_closed: false }
+    }
+
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &result {
+            self.pipe_closed |= error.kind() == io::ErrorKind::BrokenPipe;
+        }
+        result
     }
 
     /// Prints one JSON document.
     pub fn json<T: Serialize>(&mut self, document: &T) -> anyhow::Result<()> {
-        serde_json::to_writer_pretty(&mut self.0, document).map_err(io::Error::from)?;
-        writeln!(self.0)?;
+        serde_json::to_writer_pretty(&mut *self, document).map_err(io::Error::from)?;
+        writeln!(self)?;
         Ok(())
     }
 }
 
 impl Write for Out {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        let result = self.inner.write(bytes);
+        self.note(result)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        let result = self.inner.flush();
+        self.note(result)
     }
 }
 
@@ -104,4 +117,14 @@ pub fn width() -> Option<usize> {
         return None;
     }
     Some(terminal_size::terminal_size().map_or(80, |(columns, _)| usize::from(columns.0)))
+}
+
+/// A progress bar on standard error that shows itself only on a terminal.
+pub fn progress(total: u64, what: &str) -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(total);
+    let style = indicatif::ProgressStyle::with_template("{msg} {bar:30} {percent:>3} % {eta}")
+        .expect("the template is well formed");
+    bar.set_style(style);
+    bar.set_message(what.to_string());
+    bar
 }

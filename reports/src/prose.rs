@@ -85,24 +85,30 @@ fn why_no_more(oom: &OomRecord, provenance: &Provenance) -> String {
     }
 }
 
-/// Where the numbers come from: trace, device, policies, profile, placement. One line each.
-pub fn provenance(runs: &[(&str, &RunRecord)]) -> String {
+/// Where the numbers come from: trace, machine, policies, profile, placement. One line each. `machine` says what
+/// was simulated and who said so.
+pub fn provenance(runs: &[(&str, &RunRecord)], machine: &str) -> String {
     let Some((_, first)) = runs.first() else { return String::new() };
     let p = &first.provenance;
-    let mut lines = vec![format!("trace      {} (digest {})", p.trace, short(&p.trace_digest))];
-    if let Some(device) = &p.device {
-        let mut line = format!("device     {}, {}", device.name, ShowBytes(device.total));
-        if let Some(capacity) = p.capacity {
-            line += &format!(", held to {}", ShowBytes(capacity));
-        }
-        if let Some(fraction) = p.memory_fraction {
-            let allowed = (fraction * device.total as f64) as u64;
-            line += &format!(", memory fraction {fraction} ({})", ShowBytes(allowed));
-        }
-        lines.push(line);
+    let counts: Vec<String> = ["events", "allocs"]
+        .iter()
+        .filter_map(|name| Some((name, first.metric(name)?)))
+        .map(|(name, value)| format!("{} {name}", show_count(value.as_f64() as u64)))
+        .collect();
+    let mut lines = vec![
+        format!(
+            "trace      {}, {} (digest {})",
+            p.trace,
+            counts.join(", "),
+            short(&p.trace_digest)
+        ),
+        format!("machine    {machine}"),
+    ];
+    if let Some(capacity) = p.capacity {
+        lines.push(format!("capacity   {} of it are there for this job", ShowBytes(capacity)));
     }
     lines.push(format!("placement  {}", placement(runs)));
-    lines.push(format!("times      from profile {}", p.device_profile));
+    lines.push(format!("times      profile {}", p.device_profile));
     for (label, run) in runs {
         let p = &run.provenance;
         let mut line = format!("policy     {}", p.policy);

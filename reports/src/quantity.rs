@@ -39,10 +39,14 @@ pub fn show_count(n: u64) -> String {
     text
 }
 
-/// `1 event`, `2 events`.
+/// `1 event`, `2 events`; `1 entry`, `2 entries`.
 pub fn show_plural(n: u64, noun: &str) -> String {
     let count = show_count(n);
-    if n == 1 { format!("{count} {noun}") } else { format!("{count} {noun}s") }
+    match noun.strip_suffix('y') {
+        _ if n == 1 => format!("{count} {noun}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {noun}s"),
+    }
 }
 
 fn whole(value: Value) -> u64 {

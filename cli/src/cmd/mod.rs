@@ -1,4 +1,9 @@
 //! A module per command.
 
+pub mod bench;
+pub mod convert;
 pub mod devices;
+pub mod info;
 pub mod policies;
+pub mod replay;
+pub mod verify;

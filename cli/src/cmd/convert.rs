@@ -1,0 +1,81 @@
+//! `poolsim convert`: a trace in another format.
+
+use crate::args::ConvertArgs;
+use crate::load::Input;
+use crate::output::{Ending, Out, Usage};
+use poolsim_core::units::ShowBytes;
+use poolsim_reports::quantity::show_plural;
+use poolsim_sim::DeviceProfile;
+use poolsim_traces::export::{self, Exporter, OutputOptions};
+use serde_json::json;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// Reads one file and writes the other.
+pub fn run(args: &ConvertArgs, out: &mut Out) -> anyhow::Result<Ending> {
+    let to_stdout = args.output.as_os_str() == "-";
+    if to_stdout && args.json {
+        return Err(Usage("--json would mix with the trace on standard output".into()).into());
+    }
+    if same_file(&args.input, &args.output) {
+        return Err(Usage("IN and OUT are the same file; write another one".into()).into());
+    }
+    let exporter = exporter(args)?;
+    let profile = DeviceProfile::h200();
+    let loaded = Input::open(&args.input, &args.select, &args.machine, &profile)?.load()?;
+    for remark in &loaded.remarks {
+        eprintln!("note: {remark}");
+    }
+    let (events, digest) = (loaded.events.count(), loaded.digest);
+    let source = loaded.events.into_source();
+    if to_stdout {
+        (exporter.write)(&source, out)?;
+        return Ok(Ending::Fine);
+    }
+    export::write_file(&source, exporter, &args.output, OutputOptions { overwrite: true })?;
+    said(args, exporter, events, &digest, out)?;
+    Ok(Ending::Fine)
+}
+
+fn exporter(args: &ConvertArgs) -> Result<&'static Exporter, Usage> {
+    let name = args.output.file_name().unwrap_or_default().to_string_lossy();
+    let is_snapshot = [".pickle", ".pkl"].iter().any(|ending| name.contains(ending));
+    if is_snapshot && args.to.is_none() {
+        return Err(Usage(format!(
+            "{name}: a snapshot shows decisions, which a trace does not hold; `poolsim replay IN --policy … \
+             --snapshot-out {name}` writes that of a simulated run"
+        )));
+    }
+    export::find(args.to.as_deref(), &args.output).map_err(|error| Usage(error.to_string()))
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(a), Ok(b)) if a == b)
+}
+
+fn said(
+    args: &ConvertArgs,
+    exporter: &Exporter,
+    events: u64,
+    digest: &str,
+    out: &mut Out,
+) -> anyhow::Result<()> {
+    let bytes = fs::metadata(&args.output)?.len();
+    let each = bytes as f64 / events.max(1) as f64;
+    if args.json {
+        return out.json(&json!({
+            "input": args.input.display().to_string(),
+            "output": args.output.display().to_string(),
+            "format": exporter.name,
+            "events": events,
+            "bytes": bytes,
+            "bytes_per_event": each,
+            "trace_digest": digest,
+        }));
+    }
+    let output = args.output.display();
+    let (events, bytes) = (show_plural(events, "event"), ShowBytes(bytes));
+    writeln!(out, "{output}: {}, {events}, {bytes} ({each:.2} bytes an event)", exporter.name)?;
+    Ok(())
+}

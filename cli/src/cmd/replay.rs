@@ -1,0 +1,221 @@
+//! `poolsim replay`: a trace through policies, side by side.
+
+use crate::args::ReplayArgs;
+use crate::choice::{Choice, choose, warnings};
+use crate::load::{Events, Input, Loaded};
+use crate::output::{self, Ending, Out, Usage};
+use crate::runner::{Finished, Setting, Verdict};
+use crate::watch::{Csv, Watch};
+use anyhow::Context;
+use poolsim_core::{Bytes, Entry, HeapImage, Recording, TraceHeader};
+use poolsim_reports::csv::CsvWriter;
+use poolsim_reports::table::{self, Row};
+use poolsim_reports::{json, prose, torch};
+use poolsim_sim::DeviceProfile;
+use poolsim_traces::export::write_torch_snapshot;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Replays the trace under every policy.
+pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
+    if args.snapshot_out.is_some() && args.policies.len() > 1 {
+        let text = "--snapshot-out takes exactly one --policy: a snapshot shows one run";
+        return Err(Usage(text.into()).into());
+    }
+    let profile = DeviceProfile::h200();
+    let input = Input::open(&args.trace, &args.select, &args.machine, &profile)?;
+    let choices = choose(&args.policies, input.header(), &input.machine)?;
+    let mut files = Files::create(args)?;
+    let loaded = input.load()?;
+    for remark in &loaded.remarks {
+        eprintln!("note: {remark}");
+    }
+    let capacity = args.capacity.or_else(|| capacity_of(loaded.events.header()));
+    let setting = Setting::new(&loaded, &profile, capacity)?;
+    let mut runs = Vec::new();
+    for choice in &choices {
+        runs.push(one(&setting, choice, &mut files)?);
+    }
+    files.finish()?;
+    report(args, &setting, &choices, &runs, out)?;
+    let short = runs.iter().any(|run| run.verdict != Verdict::Fits);
+    Ok(if short { Ending::OutOfMemory } else { Ending::Fine })
+}
+
+/// The capacity that a native trace asks for.
+fn capacity_of(header: &TraceHeader) -> Option<Bytes> {
+    header.attributes.get("capacity")?.parse().ok()
+}
+
+fn one(setting: &Setting<'_>, choice: &Choice, files: &mut Files) -> anyhow::Result<Finished> {
+    let bar = output::progress(setting.loaded.events.header().events.unwrap_or(0), &choice.label);
+    let policy = choice.resolved.spec().to_string();
+    let keep_log = files.decisions.is_some() || files.snapshot.is_some();
+    let mut watch = Watch {
+        policy: &policy,
+        series: files.series.as_mut(),
+        decisions: files.decisions.as_mut(),
+        entries: files.snapshot.is_some().then(Vec::new),
+        bar: bar.clone(),
+        failed: None,
+    };
+    let finished = setting.run(choice, &mut watch, keep_log)?;
+    bar.finish_and_clear();
+    let Watch { entries, failed, .. } = watch;
+    if let Some(error) = failed {
+        return Err(error).context("writing the CSV file");
+    }
+    if let (Some((path, file)), Some(entries)) = (&mut files.snapshot, entries) {
+        let recording = snapshot(setting.loaded, choice, entries, &finished.heap);
+        write_torch_snapshot(file, &recording)
+            .and_then(|()| file.flush())
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(finished)
+}
+
+/// The run as a recorder would have seen it.
+fn snapshot(loaded: &Loaded, choice: &Choice, entries: Vec<Entry>, heap: &HeapImage) -> Recording {
+    let header = loaded.events.header();
+    let items = choice.resolved.spec().items;
+    let settings: Vec<String> = items.iter().map(|(key, value)| format!("{key}:{value}")).collect();
+    let (stacks, annotations) = match &loaded.events {
+        Events::Memory(trace) => (trace.stacks.clone(), trace.annotations.clone()),
+        Events::Stream(_) => Default::default(),
+    };
+    Recording {
+        header: TraceHeader { settings: Some(settings.join(",")), ..header.clone() },
+        entries,
+        entry_pools: Vec::new(),
+        heap: heap.clone(),
+        stacks,
+        annotations,
+    }
+}
+
+/// The files to write, made before the work starts so that a wrong path fails at once.
+#[derive(Default)]
+struct Files {
+    series: Option<Csv>,
+    decisions: Option<Csv>,
+    snapshot: Option<(PathBuf, BufWriter<File>)>,
+}
+
+impl Files {
+    fn create(args: &ReplayArgs) -> anyhow::Result<Files> {
+        let create = |path: &Path| {
+            File::create(path).map(BufWriter::new).with_context(|| path.display().to_string())
+        };
+        let mut files = Files::default();
+        if let Some(path) = &args.series {
+            files.series = Some(CsvWriter::series(create(path)?)?);
+        }
+        if let Some(path) = &args.decisions {
+            files.decisions = Some(CsvWriter::decisions(create(path)?)?);
+        }
+        if let Some(path) = &args.snapshot_out {
+            files.snapshot = Some((path.clone(), create(path)?));
+        }
+        Ok(files)
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        for csv in [self.series, self.decisions].into_iter().flatten() {
+            csv.finish().context("writing the CSV file")?;
+        }
+        Ok(())
+    }
+}
+
+fn report(
+    args: &ReplayArgs,
+    setting: &Setting<'_>,
+    choices: &[Choice],
+    runs: &[Finished],
+    out: &mut Out,
+) -> anyhow::Result<()> {
+    if args.json {
+        return out.json(&document(args, runs));
+    }
+    let labels = choices.iter().map(|c| c.label.as_str());
+    let rows: Vec<Row<'_>> =
+        labels.zip(runs).map(|(label, run)| Row { label, record: &run.record }).collect();
+    warn(setting, choices, runs);
+    if args.summary || args.stats {
+        return torch_words(args, setting, &rows, runs, out);
+    }
+    let named: Vec<_> = rows.iter().map(|r| (r.label, r.record)).collect();
+    let machine = setting.loaded.machine.words();
+    out.write_all(prose::provenance(&named, &machine).as_bytes())?;
+    writeln!(out)?;
+    out.write_all(table::render(&rows, output::width()).as_bytes())?;
+    for row in &rows {
+        let paragraph = prose::ooms(row.label, row.record);
+        if !paragraph.is_empty() {
+            writeln!(out)?;
+            out.write_all(output::paragraph(&paragraph, 0).as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// Every warning once, on standard error.
+fn warn(setting: &Setting<'_>, choices: &[Choice], runs: &[Finished]) {
+    let of_settings = warnings(choices, &setting.loaded.machine);
+    let of_runs = choices.iter().zip(runs).flat_map(|(choice, run)| {
+        run.record.warnings.iter().map(|text| format!("{}: {text}", choice.label))
+    });
+    let mut said = BTreeSet::new();
+    for text in of_settings.into_iter().chain(of_runs) {
+        if said.insert(text.clone()) {
+            eprintln!("warning: {text}");
+        }
+    }
+}
+
+fn torch_words(
+    args: &ReplayArgs,
+    setting: &Setting<'_>,
+    rows: &[Row<'_>],
+    runs: &[Finished],
+    out: &mut Out,
+) -> anyhow::Result<()> {
+    let device = setting.loaded.events.header().device;
+    for (row, run) in rows.iter().zip(runs) {
+        if run.native_stats.is_empty() {
+            anyhow::bail!(
+                "{} does not reproduce an allocator that has torch's statistics; leave out --summary and --stats",
+                row.label
+            );
+        }
+        if rows.len() > 1 {
+            writeln!(out, "{}", row.label)?;
+        }
+        if args.summary {
+            out.write_all(torch::memory_summary(&run.native_stats, device).as_bytes())?;
+        }
+        if args.stats {
+            out.write_all(torch::stats_lines(&run.native_stats).as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+fn document(args: &ReplayArgs, runs: &[Finished]) -> Value {
+    let runs: Vec<Value> = runs
+        .iter()
+        .map(|run| {
+            let mut value = json!(run.record);
+            value["verdict"] = json!(run.verdict);
+            if args.stats {
+                let stats = run.native_stats.iter().map(|(k, v)| (k.clone(), json!(v)));
+                value["native_stats"] = Value::Object(stats.collect());
+            }
+            value
+        })
+        .collect();
+    json::list("runs", &runs)
+}

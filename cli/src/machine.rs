@@ -1,0 +1,147 @@
+//! The device that a run is simulated on: what flags, sidecar and trace together say.
+
+use crate::args::MachineArgs;
+use crate::sidecar::Sidecar;
+use poolsim_core::units::ShowBytes;
+use poolsim_core::{Bytes, DeviceCaps, TraceHeader};
+use poolsim_policies::BuildEnv;
+use serde::Serialize;
+
+/// Who said a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// A flag.
+    Flag,
+    /// The JSON file beside the trace.
+    Sidecar,
+    /// The trace.
+    Trace,
+    /// Nobody: the built-in profile's device stands in.
+    Profile,
+}
+
+impl Said {
+    fn words(self) -> &'static str {
+        match self {
+            Said::Flag => "as given",
+            Said::Sidecar => "from the sidecar",
+            Said::Trace => "from the trace",
+            Said::Profile => "assumed: nothing says it",
+        }
+    }
+}
+
+/// The simulated machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// The device.
+    pub caps: DeviceCaps,
+    /// Who said its size.
+    pub memory_said: Said,
+    /// The share of it that the allocator may take; `None` for no limit.
+    pub memory_fraction: Option<f64>,
+    /// Who said that, if anybody did.
+    pub fraction_said: Option<Said>,
+}
+
+impl Machine {
+    /// Flags before sidecar before trace before `standard`, for each value by itself.
+    pub fn new(
+        args: &MachineArgs,
+        sidecar: Option<&Sidecar>,
+        header: &TraceHeader,
+        standard: &DeviceCaps,
+    ) -> Machine {
+        let memory = [
+            (args.device_memory, Said::Flag),
+            (sidecar.and_then(|s| s.device_memory), Said::Sidecar),
+            (header.device_memory, Said::Trace),
+        ];
+        let fraction = [
+            (args.memory_fraction, Said::Flag),
+            (sidecar.and_then(|s| s.memory_fraction), Said::Sidecar),
+            (header.memory_fraction, Said::Trace),
+        ];
+        let (total, memory_said) = first(memory).unwrap_or((standard.total, Said::Profile));
+        let fraction = first(fraction);
+        let name = sidecar
+            .and_then(|s| s.device_name.clone())
+            .or_else(|| header.device_name.clone())
+            .unwrap_or_else(|| match memory_said {
+                Said::Profile => standard.name.clone(),
+                _ => "unnamed device".into(),
+            });
+        Machine {
+            caps: DeviceCaps { name, total, ..standard.clone() },
+            memory_said,
+            memory_fraction: fraction.map(|(share, _)| share),
+            fraction_said: fraction.map(|(_, said)| said),
+        }
+    }
+
+    /// What a policy may know of it.
+    pub fn env(&self) -> BuildEnv {
+        BuildEnv { caps: self.caps.clone(), memory_fraction: self.memory_fraction }
+    }
+
+    /// One line for people.
+    pub fn words(&self) -> String {
+        let memory = words(ShowBytes(self.caps.total), self.memory_said);
+        let fraction = match (self.memory_fraction, self.fraction_said) {
+            (Some(share), Some(said)) => {
+                let limit = (share * self.caps.total as f64) as Bytes;
+                let share = format!("{share:.4}, {}", ShowBytes(limit));
+                format!("memory fraction {}", words(share, said))
+            }
+            _ => "no memory fraction".into(),
+        };
+        format!("{}, {memory}; {fraction}", self.caps.name)
+    }
+}
+
+fn words(value: impl std::fmt::Display, said: Said) -> String {
+    format!("{value} ({})", said.words())
+}
+
+fn first<T>(values: [(Option<T>, Said); 3]) -> Option<(T, Said)> {
+    values.into_iter().find_map(|(value, said)| Some((value?, said)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use poolsim_core::units::{GIB, MIB};
+
+    fn standard() -> DeviceCaps {
+        DeviceCaps {
+            name: "std".into(),
+            total: 100 * GIB,
+            granule: 2 * MIB,
+            range_align: MIB,
+            paged: true,
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_sidecar_and_that_over_the_trace_each_value_by_itself() {
+        let header = TraceHeader {
+            device_memory: Some(GIB),
+            memory_fraction: Some(0.1),
+            ..Default::default()
+        };
+        let sidecar = Sidecar { device_memory: Some(2 * GIB), ..Default::default() };
+        let args = MachineArgs { memory_fraction: Some(0.5), device_memory: None };
+        let machine = Machine::new(&args, Some(&sidecar), &header, &standard());
+        assert_eq!((machine.caps.total, machine.memory_said), (2 * GIB, Said::Sidecar));
+        assert_eq!((machine.memory_fraction, machine.fraction_said), (Some(0.5), Some(Said::Flag)));
+
+        let machine = Machine::new(&MachineArgs::default(), None, &header, &standard());
+        assert_eq!((machine.caps.total, machine.memory_fraction), (GIB, Some(0.1)));
+
+        let machine =
+            Machine::new(&MachineArgs::default(), None, &TraceHeader::default(), &standard());
+        assert_eq!((machine.caps.total, machine.memory_said), (100 * GIB, Said::Profile));
+        assert_eq!(machine.memory_fraction, None);
+    }
+}
