@@ -123,13 +123,6 @@ impl Driver {
         driver
     }
 
-    fn variant(variant: Variant) -> Self {
-        match variant {
-            Variant::BareStart => Driver::bare(NEWER_CHUNK),
-            Variant::Upwards => Driver { upwards: true, ..Driver::new() },
-        }
-    }
-
     /// No chunk yet; the first new one goes below where the newer one of a started process would lie.
     fn bare(newer: DevAddr) -> Self {
         let mut paged = Gaps::new(RESERVE_START, RESERVE_END);
@@ -292,7 +285,10 @@ impl Placer {
     pub(super) fn new(placement: Placement) -> Self {
         let (driver, script) = match placement {
             Placement::Driver => (Driver::new(), None),
-            Placement::Variant(variant) => (Driver::variant(variant), None),
+            Placement::Variant(Variant::BareStart) => (Driver::bare(NEWER_CHUNK), None),
+            Placement::Variant(Variant::Upwards) => {
+                (Driver { upwards: true, ..Driver::new() }, None)
+            }
             Placement::Recorded(answers) => (Driver::new(), Some(Script { answers, next: 0 })),
         };
         Placer { driver, script, divergence: None }
