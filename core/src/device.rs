@@ -200,8 +200,20 @@ pub trait Device {
     fn wait(&mut self, stream: StreamId, fence: FenceId) -> Result<(), DeviceError>;
     /// Blocks the host until the scope's work is done; all its fences have then passed.
     fn synchronize(&mut self, scope: SyncScope) -> Result<(), DeviceError>;
+    /// Whether all work that was issued on `stream` so far is known to be done (`cudaStreamQuery`). `false` is
+    /// always safe: a fence then says when.
+    fn idle(&mut self, stream: StreamId) -> bool {
+        let _ = stream;
+        false
+    }
     /// Charges host time or driver-internal work that is none of the calls above (a driver pool's page moves).
     fn charge(&mut self, op: DeviceOp, calls: u64, bytes: Bytes);
+    /// Whether the calls from now on are charged and counted. A policy that models a pool inside the driver switches
+    /// this off around the page calls of which one driver call consists, and charges that call itself with
+    /// [`Device::charge`]. Devices that measure time instead of pricing calls need not listen.
+    fn set_metered(&mut self, on: bool) {
+        let _ = on;
+    }
     /// Writes a decision into the log that `verify`, `--decisions` and the parity tests read, if a log is
     /// kept. Policies note what they take from and give to the device and every free that completes
     /// later than it was requested; the engine writes the rest (`Alloc`, `FreeRequested`, the

@@ -56,6 +56,36 @@ fn a_held_fence_passes_when_its_slot_completes_and_not_before() {
 }
 
 #[test]
+fn streams_are_idle_but_for_held_work() {
+    let mut dev = device(8);
+    assert!(dev.idle(StreamId(1)));
+    dev.hold(Slot(0));
+    assert!(!dev.idle(StreamId(1)));
+    dev.end_hold();
+    assert!(dev.idle(StreamId(1)));
+}
+
+#[test]
+fn calls_inside_a_driver_call_cost_nothing_and_act_as_ever() {
+    let mut dev = device(8);
+    let range = dev.reserve(2 * G, Backing::Paged).unwrap().id;
+    let before = dev.ledger().clone();
+    dev.set_metered(false);
+    let page = dev.create(G).unwrap();
+    dev.map(range, G, page).unwrap();
+    assert!(dev.create(64 * G).is_err());
+    dev.charge(DeviceOp::PoolGrow, 1, G);
+    dev.set_metered(true);
+    assert_eq!(
+        (dev.used_bytes(), dev.ledger().total_time()),
+        (G, before.total_time() + dev.cost(DeviceOp::PoolGrow, G))
+    );
+    assert_eq!(dev.ledger().calls[DeviceOp::Create as usize], 0);
+    dev.unmap(range, G, G).unwrap();
+    assert_eq!(dev.ledger().calls[DeviceOp::Unmap as usize], 1);
+}
+
+#[test]
 fn host_waits_pass_fences_in_the_order_of_recording() {
     for (scope, expected) in [
         (SyncScope::Stream(StreamId(1)), vec![0, 2]),

@@ -91,7 +91,7 @@ fn legal<R>(what: &str, result: Result<R, DeviceError>) -> Result<R, DeviceError
 }
 
 impl<D: Device> Device for Checked<D> {
-    crate::delegate_device!(inner: caps now cost free_bytes charge note);
+    crate::delegate_device!(inner: caps now cost free_bytes idle set_metered charge note);
 
     fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range, DeviceError> {
         if backing == Backing::Paged {

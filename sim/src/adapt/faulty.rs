@@ -37,7 +37,7 @@ impl<D> Faulty<D> {
 
 impl<D: Device> Device for Faulty<D> {
     crate::delegate_device!(inner: caps now cost free_bytes release destroy map unmap depopulate record poll
-        wait synchronize charge note);
+        wait synchronize idle set_metered charge note);
 
     fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range, DeviceError> {
         self.turn(size, self.inner.free_bytes())?;

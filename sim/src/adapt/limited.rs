@@ -27,7 +27,7 @@ impl<D: ReplayTarget> Limited<D> {
 
 impl<D: ReplayTarget> Device for Limited<D> {
     crate::delegate_device!(inner: caps now cost release destroy map unmap depopulate record poll wait
-        synchronize charge note);
+        synchronize idle set_metered charge note);
 
     fn free_bytes(&self) -> Bytes {
         self.inner.free_bytes().min(self.cap.saturating_sub(self.inner.used_bytes()))

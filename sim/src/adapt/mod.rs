@@ -13,7 +13,7 @@ pub use limited::Limited;
 pub use tap::{Call, Tap};
 
 /// Inside an `impl Device for …`: forwards the named methods to the field `inner`. A method that is neither
-/// named nor written out is a compile error.
+/// named nor written out is a compile error, but for `idle` and `set_metered`, which have defaults: name them.
 #[macro_export]
 macro_rules! delegate_device {
     ($inner:ident: $($method:ident)*) => { $($crate::delegate_device!(@ $inner $method);)* };
@@ -81,6 +81,12 @@ macro_rules! delegate_device {
     (@ $inner:ident synchronize) => {
         fn synchronize(&mut self, scope: poolsim_core::SyncScope)
             -> Result<(), poolsim_core::DeviceError> { self.$inner.synchronize(scope) }
+    };
+    (@ $inner:ident idle) => {
+        fn idle(&mut self, stream: poolsim_core::StreamId) -> bool { self.$inner.idle(stream) }
+    };
+    (@ $inner:ident set_metered) => {
+        fn set_metered(&mut self, on: bool) { self.$inner.set_metered(on) }
     };
     (@ $inner:ident charge) => {
         fn charge(&mut self, op: poolsim_core::DeviceOp, calls: u64, bytes: poolsim_core::Bytes) {

@@ -53,7 +53,7 @@ impl<D> Tap<D> {
 }
 
 impl<D: Device> Device for Tap<D> {
-    crate::delegate_device!(inner: caps now cost free_bytes poll charge note);
+    crate::delegate_device!(inner: caps now cost free_bytes poll idle set_metered charge note);
 
     fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range, DeviceError> {
         let result = self.inner.reserve(size, backing);

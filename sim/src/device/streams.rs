@@ -40,6 +40,11 @@ impl Fences {
         self.holding = None;
     }
 
+    /// Whether work that is issued now is known to go on.
+    pub(super) fn holding(&self) -> bool {
+        self.holding.is_some()
+    }
+
     pub(super) fn record(&mut self, stream: StreamId) -> FenceId {
         let state = self.holding.map_or(State::Passed, State::Held);
         let fence = Fence { state, stream };
