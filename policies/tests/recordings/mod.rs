@@ -47,7 +47,9 @@ pub fn verify(rec: &Recording, config: &Config, inferred: &Inferred) -> Parity {
     let mut policy = Pytorch::new(config, &sim.caps, rec.header.memory_fraction);
     let replayed =
         parity::replay_recorded(&inferred.trace, inferred.answers.clone(), &mut policy, sim, None)
-            .expect("an inferred trace is legal");
+            .unwrap_or_else(|e| {
+                panic!("an inferred trace is legal: {e}; {:?}", inferred.unexplained)
+            });
     parity::compare(rec, &replayed)
 }
 

@@ -14,8 +14,7 @@ pub(super) fn trace(run: Run, notes: &[String]) -> (Trace, Vec<DriverAnswer>) {
     let facts = run.facts;
     let mut image = start::image(facts, &run.labels);
     let mut used: BTreeSet<PoolId> = run.events.iter().map(Event::pool).collect();
-    used.extend(facts.lots.iter().filter_map(|l| l.known));
-    used.extend(image.iter().flat_map(|i| &i.ranges).map(|(r, _)| r.pool));
+    used.extend(&run.labels.pool);
     used.insert(PoolId::DEFAULT);
     let number = |p: PoolId| PoolId(used.range(..p).count() as u16);
     let numbers: Vec<PoolId> =
@@ -58,7 +57,7 @@ fn infos(
     used.iter()
         .map(|&p| {
             let (flags, origin) = about(p);
-            let told = known.get(p.index()).or_else(|| known.get(origin?.index()));
+            let told = origin.and_then(|o| known.get(o.index()));
             let id = match told {
                 Some(info) => info.id,
                 None if p == PoolId::DEFAULT => (0, 0),

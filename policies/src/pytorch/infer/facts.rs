@@ -2,7 +2,7 @@
 //! where memory is given back and what could have been given back but was not.
 
 use super::super::config::Config;
-use super::super::size::{SMALL_MAX, round_size};
+use super::super::size::{SMALL_MAX, SMALL_SEGMENT, round_size};
 use super::device;
 use super::lots::{Lot, Lots, NO_LOT, OUTSIDE};
 use super::rewind::Start;
@@ -56,6 +56,8 @@ pub(super) struct Facts<'a> {
     pub peak_reserved: Bytes,
     /// Whether any request was refused.
     pub refuses: bool,
+    /// Whether any free waited for other streams.
+    pub defers: bool,
     pub broken: Option<Broken>,
 }
 
@@ -76,6 +78,9 @@ struct Reader<'a> {
     counts: Vec<u32>,
     idle: BTreeSet<u32>,
     unused: Vec<u32>,
+    /// Slots freed by the present group and by the one before.
+    freed: Vec<u32>,
+    freed_before: Vec<u32>,
     reserved: Bytes,
 }
 
@@ -99,6 +104,7 @@ impl<'a> Facts<'a> {
             device_total,
             peak_reserved: 0,
             refuses: false,
+            defers: false,
             broken: None,
         };
         let reserved = facts.start.ranges.iter().map(|r| r.size).sum();
@@ -109,6 +115,8 @@ impl<'a> Facts<'a> {
             counts: Vec::new(),
             idle: BTreeSet::new(),
             unused: Vec::new(),
+            freed: Vec::new(),
+            freed_before: Vec::new(),
             reserved,
         };
         reader.seed();
@@ -174,6 +182,7 @@ impl<'a> Reader<'a> {
         let entries = &self.facts.rec.entries;
         let (shape, end) = group_at(entries, at);
         let releases = |e: &Entry| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap);
+        self.facts.defers |= shape == Shape::FreeLater;
         let mut region = None;
         for i in at..end {
             let e = self.facts.rec.entries[i];
@@ -196,6 +205,10 @@ impl<'a> Reader<'a> {
             }
         }
         self.close_region(region, end, false);
+        // A request's own wait may complete frees that stand before its other entries, even one that seems to be
+        // complete at once; so slots are in use until the group after is over.
+        self.unused.append(&mut self.freed_before);
+        std::mem::swap(&mut self.freed, &mut self.freed_before);
         end
     }
 
@@ -283,7 +296,14 @@ impl<'a> Reader<'a> {
     fn place(&mut self, lot: u32, addr: DevAddr) {
         let alone = self.counts[lot as usize] == 1;
         let lot = &mut self.lots.list[lot as usize];
-        lot.whole &= alone && addr == lot.base;
+        let page = match lot.small {
+            Some(true) => SMALL_SEGMENT,
+            _ => self.facts.config.large_segment_size,
+        };
+        lot.whole &= match lot.expandable {
+            true => (addr - lot.base).is_multiple_of(page),
+            false => alone && addr == lot.base,
+        };
     }
 
     fn learn_class(&mut self, lot: u32, requested: Bytes) {
@@ -350,7 +370,7 @@ impl<'a> Reader<'a> {
         }
         self.check_block(i, e, &live);
         self.facts.slot[i] = live.slot;
-        self.unused.push(live.slot);
+        self.freed.push(live.slot);
         self.count(live.lot, false);
         live.lot
     }

@@ -59,8 +59,7 @@ impl<'a> Run<'a> {
     /// Runs a request or a loose stretch of releases.
     #[inline]
     pub(super) fn group(&mut self, at: usize, end: usize, shape: Shape) -> Result<(), Conflict> {
-        let entries = &self.facts.rec.entries[at..end];
-        if shape == Shape::Loose || entries.iter().any(releases) {
+        if shape == Shape::Loose || self.several_causes(at, end) {
             return self.complex(at, end, shape);
         }
         let mut i = at;
@@ -74,6 +73,22 @@ impl<'a> Run<'a> {
         }
         self.request(at, end - 1, pool)
             .map_err(|mismatch| self.conflict(at, end, mismatch, at, None))
+    }
+
+    /// Whether more than the request itself may have made its entries.
+    #[inline]
+    fn several_causes(&self, at: usize, end: usize) -> bool {
+        if end - at == 1 {
+            return false;
+        }
+        let entries = &self.facts.rec.entries[at..end];
+        if entries.iter().any(releases) {
+            return true;
+        }
+        // A refused request waits for pending frees; a private one completes none, so something else did.
+        entries[0].action == Action::FreeCompleted
+            && (entries[entries.len() - 1].action == Action::Oom
+                || self.pool_of_request(end - 1).is_private())
     }
 
     /// The pool that the request ending at entry `last` is taken to ask.
@@ -162,9 +177,12 @@ impl<'a> Run<'a> {
         if shape == Shape::Loose {
             return self.loose(at, end, steps);
         }
+        let own = self.own(at, end);
+        if steps.is_empty() {
+            return own.into_iter().chain(self.waited_before(at)).collect();
+        }
         let noticed = self.completions(steps.last().map_or(at, |s| s.end as usize));
         let apart = Hypothesis { steps: steps.clone(), noticed };
-        let own = self.own(at, end);
         let mut all = Vec::new();
         if self.own_first(at, end) {
             all.extend(own.first().cloned());
@@ -176,6 +194,20 @@ impl<'a> Run<'a> {
         }
         all.extend(self.mixed(&steps));
         all
+    }
+
+    /// Something that released nothing waited for the completions before the request.
+    fn waited_before(&self, at: usize) -> Vec<Hypothesis> {
+        let end = (at + self.completions(at)) as u32;
+        let mut causes = vec![Step::Empty];
+        let pool = self.pool_of(at);
+        if pool.is_private() {
+            causes.push(Step::Destroy(pool));
+        }
+        causes
+            .into_iter()
+            .map(|step| Hypothesis { steps: vec![Planned { step, end }], noticed: 0 })
+            .collect()
     }
 
     /// No request follows.
@@ -285,7 +317,7 @@ impl<'a> Run<'a> {
     ) -> Result<Tried, Conflict> {
         let mut next = at;
         for planned in &h.steps {
-            let stop = planned.end as usize;
+            let stop = (planned.end as usize).max(next);
             for i in next..stop {
                 if self.facts.rec.entries[i].action == Action::FreeCompleted {
                     self.complete(i);
@@ -306,6 +338,12 @@ impl<'a> Run<'a> {
         let pool = self.pool_of_request(end - 1);
         self.request(next, end - 1, pool).map_err(|m| self.conflict(at, end, m, next, None))?;
         let odd = self.state.dev.refused > 0 && !pressed;
+        for i in next + h.noticed..end {
+            if self.facts.rec.entries[i].action == Action::FreeCompleted {
+                // The request's wait completed it: nothing more happens, but the trace says when.
+                self.complete(i);
+            }
+        }
         Ok(if odd { Tried::FitsOddly } else { Tried::Fits })
     }
 }

@@ -7,7 +7,7 @@
 
 use super::facts::Facts;
 use super::lots::{NO_LOT, OUTSIDE};
-use super::regions::{self, Piece};
+use super::regions::{Piece, Regions};
 use poolsim_core::event::PoolFlags;
 use poolsim_core::units::PoolId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Evidence {
     /// Lots that belong to the default pool for certain.
     pub default: BTreeSet<u32>,
-    /// Lots that belong to a private pool for certain.
-    pub private: BTreeSet<u32>,
+    /// Lots that belong to a private pool, with the region whose reading says so, if one does.
+    pub private: BTreeMap<u32, Option<u32>>,
     /// Pairs of lots in different pools.
     pub differ: BTreeSet<(u32, u32)>,
     /// Pairs of lots in one pool.
@@ -29,6 +29,8 @@ pub(super) struct Evidence {
     pub no_split: BTreeSet<u32>,
     /// Groups (by their first lot) that lend blocks to the default pool.
     pub use_on_oom: BTreeSet<u32>,
+    /// Lots that were chosen to be private where one of two must be.
+    pub chosen: BTreeSet<u32>,
 }
 
 impl Evidence {
@@ -60,65 +62,146 @@ pub(super) struct Labels {
     pub guessed: BTreeSet<u32>,
 }
 
+/// What a pool is told apart by: the group of lots and the colour in it; or a pool of the final heap.
+pub(super) type PoolKey = (u32, u32);
+
 /// Gives stable numbers to pools, over all rounds of the search.
+///
+/// A release of everything goes through the pools whose owners are gone in an order that PyTorch takes from a hash
+/// table, and the allocator here in order of their numbers; so the numbers follow the order that was seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers {
-    by_key: BTreeMap<(u32, u32), u16>,
-    known: u16,
-    next: u16,
+    /// Keys of pools 1, 2, …
+    keys: Vec<PoolKey>,
+    by_key: BTreeMap<PoolKey, u16>,
+    /// Pools that were seen to be released one before the other.
+    before: BTreeSet<(PoolKey, PoolKey)>,
 }
 
 const KNOWN: u32 = 1 << 31;
 const REFUSED: u32 = u32::MAX;
 
 impl Numbers {
-    pub fn new(known_pools: usize) -> Numbers {
-        let known = known_pools.max(1) as u16;
-        Numbers { by_key: BTreeMap::new(), known, next: known }
-    }
-
-    /// The number of colour `colour` of a group; `None` if there are no numbers left.
-    fn of(&mut self, base: u32, colour: u32) -> Option<u16> {
-        if base != REFUSED && base & KNOWN != 0 && colour == 0 {
-            return Some((base & !KNOWN) as u16);
-        }
-        if let Some(&n) = self.by_key.get(&(base, colour)) {
+    /// The number of a pool; `None` if there are no numbers left.
+    fn of(&mut self, key: PoolKey) -> Option<u16> {
+        if let Some(&n) = self.by_key.get(&key) {
             return Some(n);
         }
-        if self.next > poolsim_core::Event::MAX_POOL {
+        if self.keys.len() >= usize::from(poolsim_core::Event::MAX_POOL) {
             return None;
         }
-        self.by_key.insert((base, colour), self.next);
-        self.next += 1;
-        Some(self.next - 1)
+        self.keys.push(key);
+        let n = self.keys.len() as u16;
+        self.by_key.insert(key, n);
+        Some(n)
     }
 
-    /// A pool of which nothing is known but that one refused request asked it. All such requests share one.
+    /// A pool of which nothing is known but that refused requests asked it. All such requests share one.
     pub fn of_request(&mut self) -> Option<PoolId> {
-        self.of(REFUSED, 0).map(PoolId)
+        self.of((REFUSED, 0)).map(PoolId)
     }
 
     /// Number of pools so far, the default one included.
     pub fn count(&self) -> usize {
-        usize::from(self.next.max(self.known))
+        self.keys.len() + 1
+    }
+
+    /// Notes that `first` is released before `second`, and numbers all pools anew; false if that was known, or cannot be.
+    pub fn release_before(&mut self, first: PoolId, second: PoolId) -> bool {
+        let key = |p: PoolId| p.index().checked_sub(1).and_then(|i| self.keys.get(i)).copied();
+        let (Some(a), Some(b)) = (key(first), key(second)) else { return false };
+        if a == b || !self.before.insert((a, b)) {
+            return false;
+        }
+        let Some(sorted) = self.sorted() else {
+            self.before.remove(&(a, b));
+            return false;
+        };
+        self.by_key = sorted.iter().zip(1..).map(|(&k, n)| (k, n)).collect();
+        self.keys = sorted;
+        true
+    }
+
+    /// The keys in an order that respects what was seen, and the present one otherwise; `None` if that is a circle.
+    fn sorted(&self) -> Option<Vec<PoolKey>> {
+        let mut rest = self.keys.clone();
+        let mut sorted = Vec::with_capacity(rest.len());
+        while !rest.is_empty() {
+            let free = |k: &PoolKey| !rest.iter().any(|&o| self.before.contains(&(o, *k)));
+            let i = rest.iter().position(free)?;
+            sorted.push(rest.remove(i));
+        }
+        Some(sorted)
     }
 }
 
 /// Labels every lot. `None` if the evidence contradicts itself or there are more pools than numbers.
-pub(super) fn solve(facts: &Facts, evidence: &Evidence, numbers: &mut Numbers) -> Option<Labels> {
-    let mut sides = sure_sides(facts, evidence)?;
-    let sure = sides.clone();
-    spread(evidence, &mut sides);
-    let pieces = regions::read(facts, evidence, &mut sides);
-    spread(evidence, &mut sides);
-    settle_pairs(facts, evidence, &mut sides);
-    let mut groups = Groups::new(facts.lots.len());
-    join(facts, evidence, &sides, &pieces, &mut groups);
-    let mut labels = number(facts, evidence, &sides, &mut groups, numbers)?;
-    labels.guessed = (0..facts.lots.len() as u32)
-        .filter(|&l| sides[l as usize] == Side::Private && sure[l as usize] == Side::Unknown)
-        .collect();
-    Some(labels)
+pub(super) fn solve(
+    facts: &Facts,
+    regions: &Regions,
+    evidence: &mut Evidence,
+    numbers: &mut Numbers,
+) -> Option<Labels> {
+    let sure = sure_sides(facts, evidence)?;
+    loop {
+        let mut firm = sure.clone();
+        for &lot in &evidence.chosen {
+            if firm[lot as usize] == Side::Unknown {
+                firm[lot as usize] = Side::Private;
+            }
+        }
+        spread(evidence, &mut firm);
+        let mut sides = firm.clone();
+        let pieces = regions.read(facts, evidence, &mut sides);
+        spread(evidence, &mut sides);
+        if unsettled(evidence, &sides).is_empty() {
+            let mut groups = Groups::new(facts.lots.len());
+            join(facts, evidence, &sides, &pieces, &mut groups);
+            let mut labels = number(facts, evidence, &sides, &mut groups, numbers)?;
+            labels.guessed = (0..facts.lots.len() as u32)
+                .filter(|&l| {
+                    sides[l as usize] == Side::Private && sure[l as usize] == Side::Unknown
+                })
+                .collect();
+            return Some(labels);
+        }
+        let lot = choose(facts, regions, evidence, &sides, &firm)?;
+        evidence.chosen.insert(lot);
+    }
+}
+
+/// Pairs of lots in different pools of which neither is private.
+fn unsettled(evidence: &Evidence, sides: &[Side]) -> Vec<(u32, u32)> {
+    let open = |l: u32| sides[l as usize] != Side::Private;
+    evidence.differ.iter().copied().filter(|&(a, b)| open(a) && open(b)).collect()
+}
+
+/// Of two lots in different pools at least one is private: the one that makes the regions least complicated, for the
+/// most pairs that it settles; then the younger one.
+fn choose(
+    facts: &Facts,
+    regions: &Regions,
+    evidence: &Evidence,
+    sides: &[Side],
+    firm: &[Side],
+) -> Option<u32> {
+    let mut settles: BTreeMap<u32, u64> = BTreeMap::new();
+    for (a, b) in unsettled(evidence, sides) {
+        for l in [a, b] {
+            if firm[l as usize] == Side::Unknown {
+                *settles.entry(l).or_default() += 1;
+            }
+        }
+    }
+    let born = |l: u32| facts.lots[l as usize].born.wrapping_add(1);
+    settles
+        .into_iter()
+        .map(|(l, pairs)| {
+            let strain = regions.strain(facts, evidence, sides, firm, l);
+            ((strain + 1) * 1000 / pairs, std::cmp::Reverse(born(l)), l)
+        })
+        .min()
+        .map(|c| c.2)
 }
 
 fn sure_sides(facts: &Facts, evidence: &Evidence) -> Option<Vec<Side>> {
@@ -128,7 +211,7 @@ fn sure_sides(facts: &Facts, evidence: &Evidence) -> Option<Vec<Side>> {
         sides[i] = match lot.known {
             Some(pool) if pool.is_private() => Side::Private,
             Some(_) => Side::Default,
-            None => match (evidence.default.contains(&id), evidence.private.contains(&id)) {
+            None => match (evidence.default.contains(&id), evidence.private.contains_key(&id)) {
                 (true, true) => return None,
                 (true, false) => Side::Default,
                 (false, true) => Side::Private,
@@ -147,28 +230,6 @@ fn spread(evidence: &Evidence, sides: &mut [Side]) {
                 sides[y as usize] = Side::Private;
             }
         }
-    }
-}
-
-/// Of two undecided lots in different pools at least one is private: the one that differs from more others, then the
-/// younger one.
-fn settle_pairs(facts: &Facts, evidence: &Evidence, sides: &mut [Side]) {
-    let undecided = |s: &[Side], a: u32, b: u32| {
-        let open = |l: u32| s[l as usize] != Side::Private;
-        open(a) && open(b)
-    };
-    loop {
-        let mut degree: BTreeMap<u32, usize> = BTreeMap::new();
-        for &(a, b) in evidence.differ.iter().filter(|&&(a, b)| undecided(sides, a, b)) {
-            for l in [a, b] {
-                if sides[l as usize] == Side::Unknown {
-                    *degree.entry(l).or_default() += 1;
-                }
-            }
-        }
-        let born = |l: u32| facts.lots[l as usize].born.wrapping_add(1);
-        let Some((&lot, _)) = degree.iter().max_by_key(|&(&l, &d)| (d, born(l))) else { return };
-        sides[lot as usize] = Side::Private;
     }
 }
 
@@ -258,7 +319,7 @@ fn number(
         colours[lot as usize] = colour;
         let pool = known.get(&root).copied();
         let base = pool.map_or(root, |p| u32::from(p.0) | KNOWN);
-        let number = numbers.of(base, colour)?;
+        let number = numbers.of((base, colour))?;
         labels.pool[lot as usize] = PoolId(number);
         let size = labels.flags.len().max(usize::from(number) + 1);
         labels.flags.resize(size, PoolFlags::default());

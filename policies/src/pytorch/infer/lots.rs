@@ -33,7 +33,7 @@ pub(super) struct Lot {
     pub last_alloc: u32,
     /// First release of pages while it lived on.
     pub first_unmap: u32,
-    /// Every block in it was alone in it and lay at its start.
+    /// Every block in it was alone in it and lay at its start; in a reservation, at the start of a page.
     pub whole: bool,
     /// The pool that the final heap, or the recorder, says it belongs to.
     pub known: Option<PoolId>,

@@ -6,6 +6,8 @@ use super::groups::Conflict;
 use super::search::Search;
 use poolsim_core::event::EventKind;
 use poolsim_core::recording::DriverAnswer;
+use poolsim_core::units::PoolId;
+use std::collections::BTreeSet;
 
 /// What was inferred along the way.
 pub(super) fn on_search(search: &Search) -> Vec<String> {
@@ -15,9 +17,10 @@ pub(super) fn on_search(search: &Search) -> Vec<String> {
     if empty > 0 {
         notes.push(format!("{empty} calls of empty_cache were inferred from what was given back"));
     }
-    let known = search.facts.rec.header.pools.len().max(1);
-    let private: std::collections::BTreeSet<_> =
-        search.run.events.iter().map(|e| e.pool()).filter(|p| p.index() >= known).collect();
+    let known = &search.run.labels.known_as;
+    let inferred = |p: &PoolId| p.is_private() && known.get(p.index()).is_none_or(Option::is_none);
+    let private: BTreeSet<PoolId> =
+        search.run.events.iter().map(|e| e.pool()).filter(inferred).collect();
     if !private.is_empty() {
         notes.push(format!(
             "{} private pools that the final heap does not name were inferred",

@@ -8,6 +8,7 @@ use poolsim_core::device::{Backing, Device, DeviceCaps, DeviceOp, Range, SyncSco
 use poolsim_core::error::DeviceError;
 use poolsim_core::recording::{Action, DriverAnswer, Entry};
 use poolsim_core::units::{Bytes, DevAddr, FenceId, Nanos, PageId, RangeId, Slot, StreamId};
+use std::collections::BTreeSet;
 
 /// What a policy did where the recording shows something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub(super) struct Oracle<'a> {
     pub refused: u32,
     ranges: Vec<DevAddr>,
     unused_ranges: Vec<u32>,
+    /// Addresses of ranges that are held.
+    held: BTreeSet<DevAddr>,
     holding: Slot,
     /// Fences that have not passed, in order of recording.
     waiting: Vec<Fence>,
@@ -75,6 +78,7 @@ impl<'a> Oracle<'a> {
             refused: 0,
             ranges: Vec::new(),
             unused_ranges: Vec::new(),
+            held: BTreeSet::new(),
             holding: Slot(0),
             waiting: Vec::new(),
             passed: Vec::new(),
@@ -132,6 +136,7 @@ impl<'a> Oracle<'a> {
 
     fn hand_out(&mut self, addr: DevAddr, size: Bytes, told: Bytes) -> Range {
         self.answers.push(DriverAnswer::Range { addr, size: told });
+        self.held.insert(addr);
         let id = match self.unused_ranges.pop() {
             Some(id) => {
                 self.ranges[id as usize] = addr;
@@ -213,12 +218,16 @@ impl Device for Oracle<'_> {
         }
         if backing == Backing::Paged {
             return match self.paged_base.take() {
-                Some(addr) => Ok(self.hand_out(addr, size, 0)),
-                None => Err(self.refuse(size)),
+                Some(addr) if !self.held.contains(&addr) => Ok(self.hand_out(addr, size, 0)),
+                _ => Err(self.refuse(size)),
             };
         }
         match self.upcoming() {
-            Some(e) if e.action == Action::SegmentAlloc && e.size == size => {
+            Some(e)
+                if e.action == Action::SegmentAlloc
+                    && e.size == size
+                    && !self.held.contains(&e.addr) =>
+            {
                 let addr = e.addr;
                 Ok(self.hand_out(addr, size, size))
             }
@@ -227,6 +236,7 @@ impl Device for Oracle<'_> {
     }
 
     fn release(&mut self, range: RangeId) -> Result<(), DeviceError> {
+        self.held.remove(&self.ranges[range.index()]);
         self.unused_ranges.push(range.0);
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::labels::{Evidence, Labels, Side};
 use super::lots::NO_LOT;
 use poolsim_core::recording::Action;
 use poolsim_core::units::PoolId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A run of releases in a region that has one cause.
 #[derive(Clone, Copy, Debug)]
@@ -21,29 +21,82 @@ pub(super) struct Piece {
     pub destroys: bool,
 }
 
-/// Splits every region into pieces, and decides the sides of lots that were undecided.
-pub(super) fn read(facts: &Facts, evidence: &Evidence, sides: &mut [Side]) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    for (i, region) in facts.regions.iter().enumerate() {
-        if region.released.contains(&NO_LOT) {
-            continue;
+/// Reads regions under changing evidence.
+#[derive(Clone, Debug)]
+pub(super) struct Regions {
+    orders: Vec<Order>,
+    /// The regions in which each lot gives memory back.
+    by_lot: BTreeMap<u32, Vec<u32>>,
+}
+
+impl Regions {
+    pub fn of(facts: &Facts) -> Regions {
+        let orders = facts.regions.iter().map(|r| Order::of(facts, r)).collect();
+        let mut by_lot: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (i, region) in facts.regions.iter().enumerate() {
+            for &lot in &region.released {
+                let list = by_lot.entry(lot).or_default();
+                if list.last() != Some(&(i as u32)) {
+                    list.push(i as u32);
+                }
+            }
         }
-        let order = Order::of(facts, region);
-        let forbidden = evidence.no_empty_cache.contains(&(i as u32));
-        let (a, b) = order.window(facts, region, sides, forbidden);
-        let mut around = order.chunks(0, a);
-        around.extend(order.chunks(b, order.len()));
-        // A request collects garbage and releases oversize blocks in orders of its own.
-        around.retain(|&chunk| !in_part(facts, region, chunk));
-        decide(facts, region, sides, (a, b), &around);
-        for (first, end) in around {
-            pieces.push(Piece { region: i as u32, first, end, destroys: true });
-        }
-        if a < b {
-            pieces.push(Piece { region: i as u32, first: a, end: b, destroys: false });
-        }
+        Regions { orders, by_lot }
     }
-    pieces
+
+    /// Splits every region into pieces, and decides the sides of lots that were undecided.
+    pub fn read(&self, facts: &Facts, evidence: &Evidence, sides: &mut [Side]) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for (i, region) in facts.regions.iter().enumerate() {
+            if region.released.contains(&NO_LOT) {
+                continue;
+            }
+            let order = &self.orders[i];
+            let forbidden = evidence.no_empty_cache.contains(&(i as u32));
+            let (_, (a, b)) = order.window(facts, region, sides, forbidden);
+            let mut around = order.chunks(0, a);
+            around.extend(order.chunks(b, order.len()));
+            // A request collects garbage and releases oversize blocks in orders of its own.
+            around.retain(|&chunk| !in_part(facts, region, chunk));
+            decide(facts, region, sides, (a, b), &around);
+            for (first, end) in around {
+                pieces.push(Piece { region: i as u32, first, end, destroys: true });
+            }
+            if a < b {
+                pieces.push(Piece { region: i as u32, first: a, end: b, destroys: false });
+            }
+        }
+        pieces
+    }
+
+    /// How much less simple its regions become if a lot is private. `sure` are the sides that are more than guesses.
+    pub fn strain(
+        &self,
+        facts: &Facts,
+        evidence: &Evidence,
+        sides: &[Side],
+        sure: &[Side],
+        lot: u32,
+    ) -> u64 {
+        let mut strain = 0;
+        for &i in self.by_lot.get(&lot).map_or(&[][..], |list| list) {
+            let region = &facts.regions[i as usize];
+            if region.released.contains(&NO_LOT) {
+                continue;
+            }
+            let forbidden = evidence.no_empty_cache.contains(&i);
+            let mut trial = sides.to_vec();
+            for &l in &region.released {
+                trial[l as usize] = sure[l as usize];
+            }
+            let order = &self.orders[i as usize];
+            let (before, _) = order.window(facts, region, &trial, forbidden);
+            trial[lot as usize] = Side::Private;
+            let (after, _) = order.window(facts, region, &trial, forbidden);
+            strain += after.saturating_sub(before);
+        }
+        strain
+    }
 }
 
 /// Whether some releases may be a part of what could have been released, so that what is left idle proves nothing:
@@ -80,7 +133,11 @@ fn decide(
     }
 }
 
+/// What a region costs that no split into pieces explains.
+const UNEXPLAINED: u64 = 1 << 32;
+
 /// Where the order of a region's releases breaks.
+#[derive(Clone, Debug)]
 struct Order {
     /// Releases before each position that cannot follow their predecessor in a release of everything.
     all: Vec<u32>,
@@ -148,7 +205,7 @@ impl Order {
         region: &Region,
         sides: &[Side],
         forbidden: bool,
-    ) -> (usize, usize) {
+    ) -> (u64, (usize, usize)) {
         let n = self.len();
         let side = |j: usize| sides[region.released[j] as usize];
         let mut cuts: Vec<usize> = (1..n)
@@ -161,7 +218,7 @@ impl Order {
         cuts.insert(0, 0);
         cuts.push(n);
         // A region that nothing explains is left with the request or one empty_cache.
-        let mut best = (u64::MAX, (0, n));
+        let mut best = (UNEXPLAINED, (0, n));
         for (x, &a) in cuts.iter().enumerate() {
             for &b in &cuts[x..] {
                 if let Some(cost) = self.cost(facts, region, sides, forbidden, (a, b))
@@ -171,7 +228,7 @@ impl Order {
                 }
             }
         }
-        best.1
+        best
     }
 
     fn cost(
@@ -238,20 +295,14 @@ pub(super) fn plan(
     labels: &Labels,
     gone: &BTreeSet<PoolId>,
 ) -> Vec<Planned> {
-    let entries = &facts.rec.entries;
     let mut steps: Vec<Planned> = Vec::new();
     let mut gone = gone.clone();
-    for i in region.begin..region.end {
-        let e = &entries[i as usize];
-        if !matches!(e.action, Action::SegmentFree | Action::SegmentUnmap) {
-            continue;
-        }
-        let pool = match facts.lot[i as usize] {
-            NO_LOT => PoolId::DEFAULT,
-            lot => labels.pool[lot as usize],
-        };
+    for (i, pool) in pools_of(facts, region, labels) {
         // Pools whose owners went before are released at the end of every release of everything.
         let empty = !pool.is_private() || gone.contains(&pool);
+        if pool.is_private() && empty {
+            drop_before_last(&mut steps);
+        }
         let continues = steps.last().is_some_and(|s| match s.step {
             Step::Empty => empty,
             Step::Destroy(p) | Step::Drop(p) => p == pool,
@@ -268,4 +319,34 @@ pub(super) fn plan(
         }
     }
     steps
+}
+
+/// The pool of each release entry of a region.
+fn pools_of(facts: &Facts, region: &Region, labels: &Labels) -> Vec<(u32, PoolId)> {
+    let releases = |i: &u32| {
+        let action = facts.rec.entries[*i as usize].action;
+        matches!(action, Action::SegmentFree | Action::SegmentUnmap)
+    };
+    let pool = |i: u32| match facts.lot[i as usize] {
+        NO_LOT => PoolId::DEFAULT,
+        lot => labels.pool[lot as usize],
+    };
+    (region.begin..region.end).filter(releases).map(|i| (i, pool(i))).collect()
+}
+
+/// Pools that were taken to be destroyed after an `empty_cache`, but before memory that it took itself: their owners
+/// went before it.
+fn drop_before_last(steps: &mut Vec<Planned>) {
+    let Some(at) = steps.iter().rposition(|s| s.step == Step::Empty) else { return };
+    let end = steps[steps.len() - 1].end;
+    let begin = at.checked_sub(1).map_or(0, |i| steps[i].end);
+    let dropped: Vec<Planned> = steps
+        .drain(at + 1..)
+        .map(|s| match s.step {
+            Step::Destroy(p) => Planned { step: Step::Drop(p), end: begin },
+            _ => s,
+        })
+        .collect();
+    steps[at].end = end;
+    steps.splice(at..at, dropped);
 }

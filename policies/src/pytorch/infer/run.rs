@@ -24,6 +24,8 @@ pub(super) struct Choices {
     pub refused: BTreeMap<u32, PoolId>,
     /// Requests for the default pool that were served from a pool that lends on OOM, by entry.
     pub lent: BTreeSet<u32>,
+    /// Frees that look complete at once but were completed by the wait of the request that follows, by entry.
+    pub waited: BTreeSet<u32>,
 }
 
 /// Everything that changes while a run advances.
@@ -166,7 +168,10 @@ impl<'a> Run<'a> {
                 self.checkpoint();
             }
             let at = self.state.at;
-            let (shape, end) = group_at(entries, at);
+            let (mut shape, mut end) = group_at(entries, at);
+            if shape == Shape::Free && self.choices.waited.contains(&(at as u32)) {
+                (shape, end) = (Shape::FreeLater, at + 1);
+            }
             match shape {
                 Shape::Free => self.free(at, false),
                 Shape::FreeLater => self.free(at, true),

@@ -4,8 +4,10 @@ use super::facts::Facts;
 use super::groups::{Conflict, During};
 use super::labels::{Evidence, Numbers, solve};
 use super::lots::{NO_LOT, OUTSIDE};
-use super::regions::Step;
+use super::oracle::Got;
+use super::regions::{Regions, Step};
 use super::run::Run;
+use super::shape::{Shape, group_at};
 use poolsim_core::device::DeviceCaps;
 use poolsim_core::recording::Action;
 use poolsim_core::units::{DevAddr, PoolId};
@@ -21,19 +23,32 @@ pub(super) struct Search<'a> {
     pub run: Run<'a>,
     pub evidence: Evidence,
     numbers: Numbers,
+    regions: Regions,
     /// Pools that a refused request was found not to have asked, by entry.
     not_asked: BTreeMap<u32, BTreeSet<PoolId>>,
+    /// Frees that were found not to have been completed by the request that follows.
+    not_waited: BTreeSet<u32>,
     pub rounds: usize,
 }
 
 impl<'a> Search<'a> {
     /// A search at its start. `None` if the facts alone contradict each other.
     pub fn new(facts: &'a Facts<'a>, caps: &DeviceCaps) -> Option<Search<'a>> {
-        let evidence = Evidence { differ: reservations_apart(facts), ..Evidence::default() };
-        let mut numbers = Numbers::new(facts.rec.header.pools.len());
-        let labels = solve(facts, &evidence, &mut numbers)?;
+        let mut evidence = Evidence { differ: reservations_apart(facts), ..Evidence::default() };
+        let mut numbers = Numbers::default();
+        let regions = Regions::of(facts);
+        let labels = solve(facts, &regions, &mut evidence, &mut numbers)?;
         let run = Run::new(facts, caps, labels);
-        Some(Search { facts, run, evidence, numbers, not_asked: Default::default(), rounds: 0 })
+        Some(Search {
+            facts,
+            run,
+            evidence,
+            numbers,
+            regions,
+            not_asked: BTreeMap::new(),
+            not_waited: BTreeSet::new(),
+            rounds: 0,
+        })
     }
 
     /// Runs to the end of the recording, or to a group that nothing explains.
@@ -44,9 +59,8 @@ impl<'a> Search<'a> {
             self.rounds += 1;
             let learned = if self.rounds > most { None } else { self.learn(&conflict) };
             let Some(entry) = learned else { return Err(conflict) };
-            let Some(labels) = solve(self.facts, &self.evidence, &mut self.numbers) else {
-                return Err(conflict);
-            };
+            let labels = solve(self.facts, &self.regions, &mut self.evidence, &mut self.numbers);
+            let Some(labels) = labels else { return Err(conflict) };
             let changed = labels.first_change(&self.run.labels, self.facts);
             let entry = changed.map_or(entry, |c| entry.min(c as usize));
             self.run.go_back(entry, Some(labels));
@@ -61,18 +75,43 @@ impl<'a> Search<'a> {
             During::Step(Step::Destroy(_) | Step::Drop(_)) => self.learn_from_destroyed_pool(c),
             During::Request { pool, lot } => self.learn_from_request(c, pool, lot),
         };
-        new.then_some(c.begin)
+        new.then_some(c.begin.saturating_sub(2))
+    }
+
+    /// A request was found to hit what the free before it gave back: then that free waited for other streams, and the
+    /// request's own wait completed it, too late for the lookup.
+    fn waited_for(&mut self, c: &Conflict, got: Got) -> bool {
+        let Some(free) = c.begin.checked_sub(2) else { return false };
+        let entries = &self.facts.rec.entries;
+        let pair = group_at(entries, free) == (Shape::Free, c.begin);
+        let releases = c.region.is_some() || entries[c.last].action == Action::Oom;
+        pair && releases
+            && self.facts.defers
+            && got.action == Action::Alloc
+            && self.lot_at(got.addr, c.mismatch.entry) == Some(self.facts.lot[free])
+            && !self.not_waited.contains(&(free as u32))
+            && self.run.choices.waited.insert(free as u32)
     }
 
     fn learn_from_empty_cache(&mut self, c: &Conflict) -> bool {
         if let Some(got) = c.mismatch.got
             && matches!(got.action, Action::SegmentFree | Action::SegmentUnmap)
             && let Some(lot) = self.lot_at(got.addr, c.mismatch.entry)
-            && self.make_private(lot)
+            && (self.out_of_order(c, lot) || self.make_private(lot, c.region))
         {
             return true;
         }
         c.region.is_some_and(|r| self.evidence.no_empty_cache.insert(r))
+    }
+
+    /// Two pools whose owners are gone were released in another order.
+    fn out_of_order(&mut self, c: &Conflict, lot: u32) -> bool {
+        let wanted = self.facts.lot[c.mismatch.entry as usize];
+        let labels = &self.run.labels;
+        wanted != NO_LOT
+            && labels.pool[lot as usize].is_private()
+            && labels.pool[wanted as usize].is_private()
+            && self.numbers.release_before(labels.pool[wanted as usize], labels.pool[lot as usize])
     }
 
     fn learn_from_destroyed_pool(&mut self, c: &Conflict) -> bool {
@@ -97,6 +136,14 @@ impl<'a> Search<'a> {
         let wanted = entries.get(c.mismatch.entry as usize).map(|e| e.action);
         let refused = entries[c.last].action == Action::Oom;
         let Some(got) = c.mismatch.got else { return false };
+        if self.waited_for(c, got) {
+            return true;
+        }
+        let free = c.begin.saturating_sub(1) as u32;
+        if self.run.choices.waited.remove(&free) {
+            self.not_waited.insert(free);
+            return true;
+        }
         if refused {
             return self.ask_elsewhere(c.last as u32, pool);
         }
@@ -113,11 +160,9 @@ impl<'a> Search<'a> {
         }
         let other = self.lot_at(got.addr, c.mismatch.entry);
         match (got.action, other) {
-            (Action::Alloc | Action::SegmentMap, Some(other)) if other != lot => {
-                self.apart(lot, other, got.addr)
-            }
+            (Action::Alloc | Action::SegmentMap, Some(other)) => self.apart(lot, other, got.addr),
             (Action::SegmentFree | Action::SegmentUnmap, Some(other)) if !pool.is_private() => {
-                self.make_private(other)
+                self.make_private(other, c.region)
             }
             _ => false,
         }
@@ -133,23 +178,39 @@ impl<'a> Search<'a> {
         if private && one_group && remainder && self.never_splits(group) {
             return self.evidence.no_split.insert(group);
         }
-        self.evidence.differ(lot, other)
+        lot != other && self.evidence.differ(lot, other)
     }
 
     /// Whether every block of a group is the first and only one of its segment at its time.
     fn never_splits(&self, group: u32) -> bool {
         let lots = self.facts.lots.iter().zip(&self.run.labels.group);
-        lots.filter(|&(_, &g)| g == group).all(|(lot, _)| lot.whole && !lot.expandable)
+        lots.filter(|&(_, &g)| g == group).all(|(lot, _)| lot.whole)
     }
 
-    fn make_private(&mut self, lot: u32) -> bool {
-        let known = self.facts.lots[lot as usize].known.is_some();
-        !known && !self.evidence.default.contains(&lot) && self.evidence.private.insert(lot)
+    /// A release that should have taken the lot did not.
+    fn make_private(&mut self, lot: u32, region: Option<u32>) -> bool {
+        let open = self.facts.lots[lot as usize].known.is_none()
+            && !self.evidence.default.contains(&lot)
+            && !self.evidence.private.contains_key(&lot);
+        open && self.evidence.private.insert(lot, region).is_none()
     }
 
+    /// The lot served a request that only the default pool can have got. If the reading of a region said otherwise, that
+    /// was no release of everything, and all that was concluded from it goes.
     fn make_default(&mut self, lot: u32) -> bool {
-        let known = self.facts.lots[lot as usize].known.is_some();
-        !known && !self.evidence.private.contains(&lot) && self.evidence.default.insert(lot)
+        if self.facts.lots[lot as usize].known.is_some() {
+            return false;
+        }
+        match self.evidence.private.get(&lot).copied() {
+            Some(None) => return false,
+            Some(Some(region)) => {
+                self.evidence.private.retain(|_, r| *r != Some(region));
+                self.evidence.no_empty_cache.insert(region);
+            }
+            None => {}
+        }
+        self.evidence.chosen.remove(&lot);
+        self.evidence.default.insert(lot)
     }
 
     /// A refused request did not ask `pool`. It asked one of those that its neighbours in time asked, the nearest first.
