@@ -4,14 +4,14 @@
 mod common;
 
 use common::order::StreamOrder;
-use common::{ROOMY, compositions, device, env, policy_specs, traces};
+use common::{ROOMY, compositions, device, env, policy_specs, registry, traces};
 use poolsim_core::record::{Decision, OomRecord};
 use poolsim_core::units::MIB;
 use poolsim_core::{
     BlockState, Bytes, DevAddr, Event, EventKind, HeapImage, OomCause, Policy, PoolId,
     ReplayTarget, Slot, Trace, TraceReader,
 };
-use poolsim_policies::{BuildEnv, OomRule, PolicySpec, Registry};
+use poolsim_policies::{BuildEnv, OomRule, PolicySpec};
 use poolsim_sim::adapt::{Checked, Faulty};
 use poolsim_sim::engine::Heap;
 use poolsim_sim::judge::Judge;
@@ -145,7 +145,7 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn policy(&self) -> Box<dyn Policy> {
-        let built = Registry::builtin().build(self.spec, &self.env);
+        let built = registry().build(self.spec, &self.env);
         built.unwrap_or_else(|e| panic!("{}: {e}", self.spec)).policy
     }
 
@@ -156,7 +156,7 @@ impl Case<'_> {
         every: u64,
         extra: &mut dyn Observer,
     ) -> (RunEnd, T) {
-        let def = Registry::builtin().resolve(self.spec).expect("it was built").def;
+        let def = registry().resolve(self.spec).expect("it was built").def;
         let mut refusals = Refusals {
             rules: if self.faults { &[] } else { def.refuses },
             largest: 1 << 40,

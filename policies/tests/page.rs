@@ -1,4 +1,5 @@
-//! `docs/policies.md` says what the registry says. `UPDATE_GOLDEN=1` writes it anew.
+//! `docs/policies.md` says what the registry says, and `docs/adding-a-policy.md` shows the example that the battery runs.
+//! `UPDATE_GOLDEN=1` writes the first anew.
 
 use poolsim_policies::{Effect, ParamDef, Params, PolicyDef, Registry, compose};
 use std::fmt::Write;
@@ -62,4 +63,19 @@ fn the_page_is_what_the_registry_says() {
     }
     let have = std::fs::read_to_string(path).unwrap_or_default();
     assert!(have == want, "docs/policies.md is out of date; run this test with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn the_example_in_the_docs_is_the_one_that_is_tested() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let read =
+        |path: String| std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let page = read(format!("{root}/../docs/adding-a-policy.md"));
+    let file = read(format!("{root}/examples/powers.rs"));
+    let (example, _) = file.split_once("// The file ends here").expect("the marker");
+    let (_, after) = page.split_once("```rust\n").expect("a block of Rust");
+    let (shown, _) = after.split_once("```").expect("the end of the block");
+    let inside = example.replace("poolsim_policies::", "crate::");
+    assert_eq!(shown, inside, "copy the example into docs/adding-a-policy.md");
+    assert!(shown.lines().count() <= 45, "the example has grown long");
 }
