@@ -118,7 +118,8 @@ impl SectionReader {
             )
         })?;
         raw.clear();
-        raw.reserve_exact(length as usize);
+        // A decoder may want to pad what it gets.
+        raw.reserve_exact(length as usize + 8);
         let found = self.decompressor.decompress_to_buffer(compressed, raw);
         match found {
             Ok(found) if found as u64 == length => Ok(()),
