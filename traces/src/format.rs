@@ -8,7 +8,8 @@
 //!
 //! Numbers are little-endian; `varint` is LEB128. Sections come in the order `HEAD`, `EVTS`*, side tables,
 //! `TAIL`. A reader that does not know a tag skips it if its first letter is lower case, and refuses the
-//! file otherwise. Payloads but that of `TAIL` are `raw length:varint`, then one zstd frame.
+//! file otherwise. Payloads but that of `TAIL` are `raw length:varint`, then one zstd frame; that of `HEAD`
+//! is compressed with [`HEADER_DICTIONARY`].
 
 use crate::digest::Digest;
 use crate::varint;
@@ -27,6 +28,10 @@ pub const PREFIX_LEN: u64 = 12;
 pub const SECTION_HEAD: u64 = 12;
 /// Bytes of the footer.
 pub const FOOTER_LEN: u64 = 8;
+
+/// The zstd dictionary (of raw content) of the `HEAD` section. It never changes within a version: without
+/// it, a recording of a hundred events is mostly header.
+pub const HEADER_DICTIONARY: &[u8] = include_bytes!("header.dict");
 
 /// Most events in one `EVTS` section.
 pub const MAX_FRAME_EVENTS: usize = 16_384;

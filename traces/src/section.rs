@@ -1,8 +1,8 @@
 //! Reading one section of a `.pst`, with every claim checked before memory is taken for it.
 
 use crate::format::{
-    FOOTER_LEN, MAX_FRAME_RAW, MAX_TABLE_RAW, PREFIX_LEN, SECTION_HEAD, TAIL, Tag, checksum,
-    malformed, show_tag,
+    EVTS, FOOTER_LEN, HEAD, HEADER_DICTIONARY, MAX_FRAME_RAW, MAX_TABLE_RAW, PREFIX_LEN,
+    SECTION_HEAD, TAIL, Tag, checksum, malformed, show_tag,
 };
 use crate::storage::Storage;
 use crate::varint;
@@ -108,7 +108,7 @@ impl SectionReader {
 
     fn decompress(&mut self, at: u64, tag: Tag, raw: &mut Vec<u8>) -> Result<(), TraceError> {
         let name = show_tag(tag);
-        let limit = if tag == crate::format::EVTS { MAX_FRAME_RAW } else { MAX_TABLE_RAW };
+        let limit = if tag == EVTS { MAX_FRAME_RAW } else { MAX_TABLE_RAW };
         let mut compressed = self.payload.as_slice();
         let length = varint::take(&mut compressed).filter(|&length| length <= limit);
         let length = length.ok_or_else(|| {
@@ -120,7 +120,12 @@ impl SectionReader {
         raw.clear();
         // A decoder may want to pad what it gets.
         raw.reserve_exact(length as usize + 8);
-        let found = self.decompressor.decompress_to_buffer(compressed, raw);
+        let found = if tag == HEAD {
+            zstd::bulk::Decompressor::with_dictionary(HEADER_DICTIONARY)
+                .and_then(|mut decompressor| decompressor.decompress_to_buffer(compressed, raw))
+        } else {
+            self.decompressor.decompress_to_buffer(compressed, raw)
+        };
         match found {
             Ok(found) if found as u64 == length => Ok(()),
             Ok(found) => {

@@ -1,8 +1,8 @@
 //! Writing `.pst`, in constant memory.
 
 use crate::format::{
-    self, END, EVTS, FrameIndex, HEAD, MAGIC, MAX_FRAME_EVENTS, MAX_TABLE_RAW, PREFIX_LEN, TAIL,
-    TableSection, Tag, Trailer, VERSION,
+    self, END, EVTS, FrameIndex, HEAD, HEADER_DICTIONARY, MAGIC, MAX_FRAME_EVENTS, MAX_TABLE_RAW,
+    PREFIX_LEN, TAIL, TableSection, Tag, Trailer, VERSION,
 };
 use crate::frame::FrameEncoder;
 use crate::tables::Tables;
@@ -16,8 +16,12 @@ use std::io::{self, Write};
 
 /// zstd level of events: level 19 would save another tenth and take twenty times as long.
 const EVENT_LEVEL: i32 = 6;
-/// zstd level of the header, where a byte counts in short traces.
-const HEAD_LEVEL: i32 = 19;
+/// zstd level of what is short, where a byte counts and time does not.
+const SHORT_LEVEL: i32 = 19;
+/// Uncompressed bytes of a side table that count as short: a hundred kilobytes take 50 ms at that level.
+const SHORT_TABLE: usize = 128 << 10;
+/// Uncompressed bytes of events that count as short, about 3,000 events.
+const SHORT_FRAME: usize = 16 << 10;
 
 /// Writes a `.pst` file front to back. Memory does not grow with the number of events but for 20 bytes
 /// per 16,384 of them.
@@ -32,6 +36,7 @@ pub struct PstWriter<W: Write> {
     pending_stacks: Vec<StackId>,
     encoder: FrameEncoder,
     compressor: zstd::bulk::Compressor<'static>,
+    level: i32,
     raw: Vec<u8>,
     payload: Vec<u8>,
     tally: Tally,
@@ -52,7 +57,8 @@ impl<W: Write> PstWriter<W> {
             pending: Vec::with_capacity(MAX_FRAME_EVENTS),
             pending_stacks: Vec::new(),
             encoder: FrameEncoder::default(),
-            compressor: zstd::bulk::Compressor::new(HEAD_LEVEL).map_err(write_error)?,
+            compressor: zstd::bulk::Compressor::new(EVENT_LEVEL).map_err(write_error)?,
+            level: EVENT_LEVEL,
             raw: Vec::new(),
             payload: Vec::new(),
             tally: Tally::default(),
@@ -63,8 +69,10 @@ impl<W: Write> PstWriter<W> {
         prefix[8..10].copy_from_slice(&VERSION.to_le_bytes());
         writer.put(&prefix)?;
         writer.raw = serde_json::to_vec(&sparse(header)).expect("a header has string keys only");
-        writer.section(HEAD)?;
-        writer.compressor.set_compression_level(EVENT_LEVEL).map_err(write_error)?;
+        let compressed = zstd::bulk::Compressor::with_dictionary(SHORT_LEVEL, HEADER_DICTIONARY)
+            .and_then(|mut compressor| compressor.compress(&writer.raw))
+            .map_err(write_error)?;
+        writer.section(HEAD, &compressed)?;
         Ok(writer)
     }
 
@@ -113,7 +121,6 @@ impl<W: Write> PstWriter<W> {
         }
         check_promises(self.promised, &self.tally.trailer)?;
         check_stacks(self.largest_stack, tables)?;
-        self.compressor.set_compression_level(EVENT_LEVEL).map_err(write_error)?;
         tables.write(|tag, rows, raw| {
             if raw.len() as u64 > MAX_TABLE_RAW {
                 return Err(TraceError::new(
@@ -129,7 +136,7 @@ impl<W: Write> PstWriter<W> {
             self.tally.trailer.tables.push(TableSection { tag, offset: self.offset, rows });
             self.raw.clear();
             self.raw.extend_from_slice(raw);
-            self.section(tag)
+            self.compressed_section(tag)
         })?;
         let trailer = self.tally.finish();
         let payload = trailer.encode();
@@ -153,21 +160,30 @@ impl<W: Write> PstWriter<W> {
             events: count as u32,
             first_time: first.at,
         });
-        self.section(EVTS)?;
+        self.compressed_section(EVTS)?;
         self.pending.drain(..count);
         self.pending_stacks.drain(..count.min(self.pending_stacks.len()));
         Ok(())
     }
 
-    /// Compresses `raw` into a section.
-    fn section(&mut self, tag: Tag) -> Result<(), TraceError> {
-        self.payload.clear();
-        varint::put(&mut self.payload, self.raw.len() as u64);
+    fn compressed_section(&mut self, tag: Tag) -> Result<(), TraceError> {
+        let short = self.raw.len() <= if tag == EVTS { SHORT_FRAME } else { SHORT_TABLE };
+        let level = if short { SHORT_LEVEL } else { EVENT_LEVEL };
+        if self.level != level {
+            self.compressor.set_compression_level(level).map_err(write_error)?;
+            self.level = level;
+        }
         let compressed = self.compressor.compress(&self.raw).map_err(write_error)?;
-        self.payload.extend_from_slice(&compressed);
-        let head = format::section_head(tag, &self.payload);
-        let payload = std::mem::take(&mut self.payload);
-        self.put(&head)?;
+        self.section(tag, &compressed)
+    }
+
+    /// Writes the section of the payload `raw`, compressed.
+    fn section(&mut self, tag: Tag, compressed: &[u8]) -> Result<(), TraceError> {
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        varint::put(&mut payload, self.raw.len() as u64);
+        payload.extend_from_slice(compressed);
+        self.put(&format::section_head(tag, &payload))?;
         self.put(&payload)?;
         self.payload = payload;
         Ok(())
