@@ -1,15 +1,16 @@
 //! Turns a table of measured call latencies into a device profile.
 //!
-//! `cargo run -p poolsim-sim --example profile_from_csv -- api_latency.csv > sim/profiles/h200.toml`
+//! `cargo run -p poolsim-sim --example profile_from_csv -- api_latency.csv sim/profiles/h200_fences.csv > sim/profiles/h200.toml`
 //!
-//! The table has the columns `call,bytes,n,min_us,p50_us,p99_us,max_us`. Rows named `expand.*` were measured in the
+//! Each table has the columns `call,bytes,n,min_us,p50_us,p99_us,max_us`. Rows named `expand.*` were measured in the
 //! order in which an expandable segment grows and shrinks; they replace the single-call rows of the same size.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write;
 
-const HEADER: &str = r#"# Made by `cargo run -p poolsim-sim --example profile_from_csv -- api_latency.csv`; do not edit by hand.
+const HEADER: &str = r#"# Made by `cargo run -p poolsim-sim --example profile_from_csv -- api_latency.csv sim/profiles/h200_fences.csv`;
+# do not edit by hand.
 name = "h200"
 
 [provenance]
@@ -23,7 +24,7 @@ notes = [
     "large sizes rest on 12 calls each, and medians of allocations above 16 GiB scatter by a factor of 100",
     "mem_map is cuMemMap plus cuMemSetAccess of one page",
     "pool pages: one 32 MiB page of the driver's memory pool, from probe programs; the number of calls was not noted",
-    "operations with an empty list were not measured: they are counted and cost nothing",
+    "fences and host waits: the call itself on an idle stream; the time that a host waits for work is not in it",
 ]
 
 [device]
@@ -42,10 +43,10 @@ mem_create = ["cuMemCreate"]
 mem_release = ["cuMemRelease"]
 mem_map = ["cuMemMap", "cuMemSetAccess"]
 mem_unmap = ["cuMemUnmap"]
-event_record = []
-event_query = []
-stream_wait_event = []
-synchronize = []
+event_record = ["cuEventRecord"]
+event_query = ["cuEventQuery"]
+stream_wait_event = ["cuStreamWaitEvent"]
+synchronize = ["cuCtxSynchronize"]
 malloc_async = ["cudaMallocAsync.warm"]
 free_async = ["cudaFreeAsync.warm"]
 pool_page_new = ["pool page, new"]
@@ -54,7 +55,7 @@ pool_page_release = ["pool page, released"]
 "#;
 
 /// Calls that the profile uses, and the growth rows that replace a size of theirs.
-const CALLS: [(&str, &str); 11] = [
+const CALLS: [(&str, &str); 15] = [
     ("cudaMalloc", ""),
     ("cudaFree", ""),
     ("cuMemAddressReserve", ""),
@@ -66,6 +67,10 @@ const CALLS: [(&str, &str); 11] = [
     ("cuMemUnmap", "expand.unmap"),
     ("cudaMallocAsync.warm", ""),
     ("cudaFreeAsync.warm", ""),
+    ("cuEventRecord", ""),
+    ("cuEventQuery", ""),
+    ("cuStreamWaitEvent", ""),
+    ("cuCtxSynchronize", ""),
 ];
 
 /// Microseconds per 32 MiB page, from the probe programs that `cudaMallocAsync` was studied with.
@@ -74,8 +79,7 @@ const POOL_PAGES: [(&str, u64); 3] =
 
 type Rows = BTreeMap<String, BTreeMap<u64, (u64, u64)>>;
 
-fn read(text: &str) -> Result<Rows, Box<dyn Error>> {
-    let mut rows = Rows::new();
+fn read(rows: &mut Rows, text: &str) -> Result<(), Box<dyn Error>> {
     for (number, line) in text.lines().enumerate().skip(1) {
         let columns: Vec<&str> = line.split(',').collect();
         let [call, bytes, n, _, p50, ..] = columns[..] else {
@@ -84,7 +88,7 @@ fn read(text: &str) -> Result<Rows, Box<dyn Error>> {
         let ns = (p50.parse::<f64>()? * 1000.0).round() as u64;
         rows.entry(call.into()).or_default().insert(bytes.parse()?, (n.parse()?, ns));
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn table(out: &mut String, name: &str, points: &BTreeMap<u64, (u64, u64)>) -> std::fmt::Result {
@@ -98,8 +102,10 @@ fn table(out: &mut String, name: &str, points: &BTreeMap<u64, (u64, u64)>) -> st
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: profile_from_csv api_latency.csv")?;
-    let rows = read(&std::fs::read_to_string(path)?)?;
+    let mut rows = Rows::new();
+    for path in std::env::args().skip(1) {
+        read(&mut rows, &std::fs::read_to_string(path)?)?;
+    }
     let mut out = String::from(HEADER);
     for (call, growth) in CALLS {
         let mut points = rows.get(call).ok_or_else(|| format!("no rows for {call}"))?.clone();

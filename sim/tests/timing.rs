@@ -172,10 +172,12 @@ fn the_profile_says_what_it_rests_on() {
     );
     assert_eq!(profile.samples(DeviceOp::Free), 6 * 200 + 2 * 30 + 3 * 12);
     assert_eq!(profile.samples(DeviceOp::Map), 2 * 200 + 400 + 2 * 30 + 3 * 12);
-    for op in profile.unmeasured() {
-        assert_eq!(profile.cost(op, G), 0);
-    }
-    assert!(profile.provenance.notes.iter().any(|n| n.contains("not measured")));
+    assert_eq!(profile.unmeasured().count(), 0);
+    assert_eq!(profile.cost(DeviceOp::Query, 0), 182);
+    let caps = profile.caps.clone();
+    let free = DeviceProfile::free_of_charge(caps);
+    assert_eq!(free.unmeasured().count(), DeviceOp::ALL.len());
+    assert_eq!((free.cost(DeviceOp::Alloc, G), free.samples(DeviceOp::Alloc)), (0, 0));
 }
 
 #[test]

@@ -2,12 +2,21 @@
 
 use super::run::{Held, Run};
 use super::slots::State;
-use super::{Outcome, illegal};
+use super::{Observer, Outcome, illegal};
 use poolsim_core::{Action, BlockId, Event, Policy, ReplayTarget, Slot, StreamId, TraceError};
 
-impl<P: Policy + ?Sized, T: ReplayTarget> Run<'_, P, T> {
-    #[inline]
-    pub(super) fn free(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
+impl<P, T, O> Run<'_, P, T, O>
+where
+    P: Policy + ?Sized,
+    T: ReplayTarget,
+    O: Observer + ?Sized,
+{
+    #[inline(always)]
+    pub(super) fn free(
+        &mut self,
+        index: u64,
+        event: &Event,
+    ) -> Result<Outcome<'static>, TraceError> {
         let slot = event.slot;
         let State::Live(block) = self.slots.get(slot) else {
             return self.free_of_nothing(index, slot, State::Empty);
@@ -45,7 +54,7 @@ impl<P: Policy + ?Sized, T: ReplayTarget> Run<'_, P, T> {
         index: u64,
         slot: Slot,
         after: State,
-    ) -> Result<Outcome, TraceError> {
+    ) -> Result<Outcome<'static>, TraceError> {
         match self.slots.get(slot) {
             State::Refused => {
                 self.slots.set(slot, after);
@@ -63,7 +72,11 @@ impl<P: Policy + ?Sized, T: ReplayTarget> Run<'_, P, T> {
     }
 
     #[inline(never)]
-    pub(super) fn free_later(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
+    pub(super) fn free_later(
+        &mut self,
+        index: u64,
+        event: &Event,
+    ) -> Result<Outcome<'static>, TraceError> {
         let slot = event.slot;
         let State::Live(block) = self.slots.get(slot) else {
             return self.free_of_nothing(index, slot, State::RefusedPending);
@@ -82,7 +95,11 @@ impl<P: Policy + ?Sized, T: ReplayTarget> Run<'_, P, T> {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn free_done(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
+    pub(super) fn free_done(
+        &mut self,
+        index: u64,
+        event: &Event,
+    ) -> Result<Outcome<'static>, TraceError> {
         let slot = event.slot;
         match self.slots.get(slot) {
             State::Pending => {
@@ -102,7 +119,11 @@ impl<P: Policy + ?Sized, T: ReplayTarget> Run<'_, P, T> {
     }
 
     #[inline(never)]
-    pub(super) fn use_on(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
+    pub(super) fn use_on(
+        &mut self,
+        index: u64,
+        event: &Event,
+    ) -> Result<Outcome<'static>, TraceError> {
         let State::Live(block) = self.slots.get(event.slot) else {
             return self.free_of_nothing(index, event.slot, State::Refused);
         };

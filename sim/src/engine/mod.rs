@@ -11,10 +11,10 @@ pub use step::{Heap, Observer, Outcome, Step};
 
 use poolsim_core::error::{Place, TraceErrorKind};
 use poolsim_core::{
-    Batch, BlockId, DeviceError, EventKind, EventSource, HeapImage, Nanos, Policy, PoolFlags,
-    PoolId, PoolOp, PoolStats, ReplayTarget, Slot, TraceError,
+    Batch, BlockId, DeviceError, EventSource, HeapImage, Nanos, Policy, PoolFlags, PoolId, PoolOp,
+    PoolStats, ReplayTarget, Slot, TraceError,
 };
-use run::Run;
+use run::{At, Run};
 
 /// When to stop, and what to start from.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,7 +90,7 @@ where
         })?;
         policy.pool(target, PoolId(pool), PoolOp::Declare(flags));
     }
-    let mut run = Run::new(policy, target);
+    let mut run = Run::new(policy, target, observer);
     run.restore(options.restore);
     let last = options.stop_after_event.unwrap_or(u64::MAX);
     let (mut batch, mut index, mut first) = (Batch::default(), 0, 0);
@@ -99,14 +99,10 @@ where
             first = batch.events.first().map_or(0, |e| e.at);
         }
         for (i, event) in batch.events.iter().enumerate() {
-            let outcome = run.apply(index, event)?;
             let stack = batch.stacks.get(i).copied().unwrap_or_default();
-            run.observe(&mut *observer, index, event, stack, outcome);
+            let refused = run.step(At { index, event, stack })?;
             index += 1;
-            if outcome == Outcome::Refused
-                && options.stop_at_oom
-                && event.kind() != EventKind::AllocRefused
-            {
+            if refused && options.stop_at_oom {
                 run.end.stop = Some(Stop::OutOfMemory);
                 break 'events;
             }
@@ -116,7 +112,7 @@ where
             }
         }
     }
-    Ok(run.finish(observer, index, first))
+    Ok(run.finish(index, first))
 }
 
 fn illegal(event: u64, what: impl Into<String>) -> TraceError {

@@ -20,9 +20,18 @@ pub(super) struct Held {
     pub(super) stream: StreamId,
 }
 
-pub(super) struct Run<'r, P: ?Sized, T> {
+/// The event that is being replayed.
+#[derive(Clone, Copy)]
+pub(super) struct At<'e> {
+    pub(super) index: u64,
+    pub(super) event: &'e Event,
+    pub(super) stack: StackId,
+}
+
+pub(super) struct Run<'r, P: ?Sized, T, O: ?Sized> {
     pub(super) policy: &'r mut P,
     pub(super) target: &'r mut T,
+    observer: &'r mut O,
     pub(super) slots: Slots,
     /// Slots with declared uses on other streams.
     pub(super) used: BTreeSet<Slot>,
@@ -35,7 +44,6 @@ pub(super) struct Run<'r, P: ?Sized, T> {
     pub(super) held: Vec<Held>,
     /// Lines of the log that were shown to the observer.
     seen: usize,
-    refusal: Option<OomRecord>,
     /// Time of the latest event.
     last: Nanos,
     pub(super) end: RunEnd,
@@ -55,12 +63,18 @@ fn backwards(index: u64, before: Nanos, at: Nanos) -> TraceError {
     illegal(index, format!("time runs backwards, from {before} ns to {at} ns; sort the trace"))
 }
 
-impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
-    pub(super) fn new(policy: &'r mut P, target: &'r mut T) -> Self {
+impl<'r, P, T, O> Run<'r, P, T, O>
+where
+    P: Policy + ?Sized,
+    T: ReplayTarget,
+    O: Observer + ?Sized,
+{
+    pub(super) fn new(policy: &'r mut P, target: &'r mut T, observer: &'r mut O) -> Self {
         let logging = target.keeps_log();
         Run {
             policy,
             target,
+            observer,
             slots: Slots::default(),
             used: BTreeSet::new(),
             restored: BTreeMap::new(),
@@ -68,7 +82,6 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
             logging,
             held: Vec::new(),
             seen: 0,
-            refusal: None,
             last: 0,
             end: RunEnd::default(),
         }
@@ -103,30 +116,50 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
         self.held[slot.index()] = Held { addr, size, stream };
     }
 
-    /// Does what an event says.
-    #[inline]
-    pub(super) fn apply(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
-        if event.at < self.last {
-            return Err(backwards(index, self.last, event.at));
+    /// Does what an event says and shows it to the observer. Returns whether a request was refused that the recorded
+    /// run was granted.
+    #[inline(always)]
+    pub(super) fn step(&mut self, at: At<'_>) -> Result<bool, TraceError> {
+        let time = at.event.at;
+        if time < self.last {
+            return Err(backwards(at.index, self.last, time));
         }
-        self.last = event.at;
-        self.target.advance_to(event.at);
+        self.last = time;
+        self.target.advance_to(time);
         if self.logging {
-            self.target.set_event(index);
+            self.target.set_event(at.index);
         }
-        match event.kind() {
-            EventKind::Alloc => self.alloc(index, event),
-            EventKind::Free => self.free(index, event),
-            _ => self.other(index, event),
+        match at.event.kind() {
+            EventKind::Alloc => self.alloc(at),
+            EventKind::Free => {
+                let outcome = self.free(at.index, at.event)?;
+                self.observe(at, outcome, None);
+                Ok(false)
+            }
+            _ => self.rare(at),
         }
     }
 
     #[inline(never)]
-    fn other(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
+    fn rare(&mut self, at: At<'_>) -> Result<bool, TraceError> {
+        let asks = match at.event.kind() {
+            EventKind::Alloc | EventKind::AllocRefused => true,
+            EventKind::Preexisting => !self.restored.contains_key(&at.event.slot),
+            _ => false,
+        };
+        if asks {
+            return self.alloc(at);
+        }
+        let outcome = self.other(at.index, at.event)?;
+        self.observe(at, outcome, None);
+        Ok(false)
+    }
+
+    fn other(&mut self, index: u64, event: &Event) -> Result<Outcome<'static>, TraceError> {
         let pool = event.pool();
         let op = match event.kind() {
-            EventKind::Alloc | EventKind::AllocRefused => return self.alloc(index, event),
-            EventKind::Preexisting => return self.preexisting(index, event),
+            EventKind::Alloc | EventKind::AllocRefused => unreachable!("requests go elsewhere"),
+            EventKind::Preexisting => return self.restored(index, event),
             EventKind::Free => return self.free(index, event),
             EventKind::FreeLater => return self.free_later(index, event),
             EventKind::FreeDone => return self.free_done(index, event),
@@ -150,20 +183,16 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
         Ok(Outcome::Done)
     }
 
-    /// Shows a step to the observer.
-    #[inline]
-    pub(super) fn observe<O: Observer + ?Sized>(
-        &mut self,
-        observer: &mut O,
-        index: u64,
-        event: &Event,
-        stack: StackId,
-        outcome: Outcome,
-    ) {
-        let oom = match outcome {
-            Outcome::Refused => self.refusal.as_ref(),
-            _ => None,
-        };
+    /// Shows a step to the observer, for outcomes off the hot path.
+    #[cold]
+    fn observe_rare(&mut self, at: At<'_>, outcome: Outcome<'_>, oom: Option<&OomRecord>) {
+        self.observe(at, outcome, oom);
+    }
+
+    /// Shows a step to the observer. One copy in each hot path: a `Step` that is inlined is never built.
+    #[inline(always)]
+    fn observe(&mut self, at: At<'_>, outcome: Outcome<'_>, oom: Option<&OomRecord>) {
+        let At { index, event, stack } = at;
         let log = if self.logging { &self.target.log()[self.seen..] } else { &[] };
         let step = Step {
             index,
@@ -175,12 +204,12 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
             ledger: self.target.ledger(),
             log,
         };
-        observer.on_step(&step);
-        if observer.wants_heap(&step) {
-            observer.on_heap(&step, &PolicyHeap(&*self.policy), &*self.target);
+        self.observer.on_step(&step);
+        if self.observer.wants_heap(&step) {
+            self.observer.on_heap(&step, &PolicyHeap(&*self.policy), &*self.target);
         }
         if self.logging {
-            if observer.drains_log() {
+            if self.observer.drains_log() {
                 self.target.clear_log();
             }
             self.seen = self.target.log().len();
@@ -188,68 +217,71 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
     }
 
     /// Ends the run after `events` events, of which the first was at `first`.
-    pub(super) fn finish<O: Observer + ?Sized>(
-        mut self,
-        observer: &mut O,
-        events: u64,
-        first: Nanos,
-    ) -> RunEnd {
+    pub(super) fn finish(mut self, events: u64, first: Nanos) -> RunEnd {
         self.end.events = events;
         self.end.span = (events > 0).then_some((first, self.last));
         self.end.live = self.slots.live().collect();
         self.end.live.extend(self.restored.iter().map(|(&slot, &block)| (slot, block)));
         self.end.stats = *self.policy.stats();
-        observer.finish(&self.end, self.target.ledger());
+        self.observer.finish(&self.end, self.target.ledger());
         self.end
     }
 
-    fn preexisting(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
-        let Some(block) = self.restored.remove(&event.slot) else {
-            return self.alloc(index, event);
-        };
+    fn restored(&mut self, index: u64, event: &Event) -> Result<Outcome<'static>, TraceError> {
+        let block = self.restored.remove(&event.slot).expect("the caller looked it up");
         self.slots.claim(event.slot, index, self.end.allocs)?;
         self.slots.set(event.slot, State::Live(block));
         Ok(Outcome::Restored)
     }
 
-    #[inline]
-    fn alloc(&mut self, index: u64, event: &Event) -> Result<Outcome, TraceError> {
+    /// A request. The grant is used where the policy put it and never copied: reading it back as a whole stalls
+    /// on the policy's single stores, which cost more than all the rest of this function.
+    #[inline(always)]
+    fn alloc(&mut self, at: At<'_>) -> Result<bool, TraceError> {
+        let event = at.event;
         let slot = event.slot;
         let keeps = event.kind() != EventKind::AllocRefused;
         self.end.allocs += 1;
         if keeps {
-            self.slots.claim(slot, index, self.end.allocs)?;
+            self.slots.claim(slot, at.index, self.end.allocs)?;
         }
         if event.size == 0 {
-            return Ok(self.skip_request(slot, keeps));
+            self.skip_request(slot, keeps);
+            self.observe_rare(at, Outcome::Skipped, None);
+            return Ok(false);
         }
         let request =
             AllocRequest { size: event.size, stream: event.stream, pool: event.pool(), slot };
-        match self.policy.malloc(self.target, request) {
+        let result = self.policy.malloc(self.target, request);
+        match &result {
             Ok(grant) => {
                 if self.logging {
-                    self.note_alloc(event, &grant, keeps);
+                    self.note_alloc(event, grant, keeps);
                 }
                 if keeps {
                     self.slots.set(slot, State::Live(grant.block));
                 } else {
-                    self.rescue(event, &grant);
+                    self.rescue(event, grant);
                 }
-                Ok(Outcome::Granted(grant))
+                self.observe(at, Outcome::Granted(grant), None);
+                Ok(false)
             }
-            Err(error) => self.refuse(index, event, &error),
+            Err(error) => {
+                let oom = self.refuse(at.index, event, error)?;
+                self.observe_rare(at, Outcome::Refused, Some(&oom));
+                Ok(keeps)
+            }
         }
     }
 
     /// A request for no bytes never reaches an allocator: the program gets a null pointer.
     #[cold]
-    fn skip_request(&mut self, slot: Slot, keeps: bool) -> Outcome {
+    fn skip_request(&mut self, slot: Slot, keeps: bool) {
         self.end.allocs -= 1;
         self.end.skipped += 1;
         if keeps {
             self.slots.set(slot, State::Refused);
         }
-        Outcome::Skipped
     }
 
     #[cold]
@@ -274,7 +306,7 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
         index: u64,
         event: &Event,
         error: &AllocError,
-    ) -> Result<Outcome, TraceError> {
+    ) -> Result<OomRecord, TraceError> {
         let (rounded, largest_free, cause) = match *error {
             AllocError::OutOfMemory { rounded, largest_free, cause, .. } => {
                 (rounded, largest_free, cause)
@@ -291,7 +323,7 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
         let device_free = self.target.free_bytes();
         self.target.note(Action::Oom, device_free, rounded, event.stream);
         let stats = self.policy.stats();
-        self.refusal = Some(OomRecord {
+        Ok(OomRecord {
             event: index,
             at: event.at,
             requested: event.size,
@@ -305,7 +337,6 @@ impl<'r, P: Policy + ?Sized, T: ReplayTarget> Run<'r, P, T> {
             largest_free,
             cached: stats.reserved.current - stats.active.current,
             recorded,
-        });
-        Ok(Outcome::Refused)
+        })
     }
 }

@@ -7,9 +7,9 @@ use poolsim_core::{Bytes, Event, Grant, HeapVisitor, Ledger, PoolStats, ReplayTa
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Outcome<'a> {
     /// A request was granted. One that the recorded run was refused is freed again at once.
-    Granted(Grant),
+    Granted(&'a Grant),
     /// A request was refused; [`Step::oom`] says why.
     Refused,
     /// A block was taken over from the initial heap.
@@ -32,7 +32,7 @@ pub struct Step<'a> {
     /// Its stack.
     pub stack: StackId,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: Outcome<'a>,
     /// The refused request.
     pub oom: Option<&'a OomRecord>,
     /// The policy's numbers after it.
@@ -77,12 +77,12 @@ pub trait Observer {
 impl Observer for () {}
 
 impl<A: Observer, B: Observer> Observer for (A, B) {
-    #[inline]
+    #[inline(always)]
     fn on_step(&mut self, step: &Step<'_>) {
         self.0.on_step(step);
         self.1.on_step(step);
     }
-    #[inline]
+    #[inline(always)]
     fn wants_heap(&self, step: &Step<'_>) -> bool {
         self.0.wants_heap(step) || self.1.wants_heap(step)
     }
@@ -104,11 +104,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
 }
 
 impl<O: Observer + ?Sized> Observer for &mut O {
-    #[inline]
+    #[inline(always)]
     fn on_step(&mut self, step: &Step<'_>) {
         (**self).on_step(step);
     }
-    #[inline]
+    #[inline(always)]
     fn wants_heap(&self, step: &Step<'_>) -> bool {
         (**self).wants_heap(step)
     }

@@ -11,11 +11,18 @@ pub const MAX_OOMS: usize = 1000;
 pub struct Ooms(pub Vec<OomRecord>);
 
 impl Observer for Ooms {
-    #[inline]
+    #[inline(always)]
     fn on_step(&mut self, step: &Step<'_>) {
-        if let Some(oom) = step.oom
-            && self.0.len() < MAX_OOMS
-        {
+        if let Some(oom) = step.oom {
+            self.keep(oom);
+        }
+    }
+}
+
+impl Ooms {
+    #[cold]
+    fn keep(&mut self, oom: &OomRecord) {
+        if self.0.len() < MAX_OOMS {
             self.0.push(oom.clone());
         }
     }
