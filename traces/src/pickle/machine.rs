@@ -1,10 +1,11 @@
 //! The pickle machine: opcodes, stack and memo.
 
 use super::memo::Memo;
-use super::objects::{Fold, Objects, Value};
+use super::objects::{Objects, changed};
 use super::opcode as op;
 use super::source::Source;
 use super::text;
+use super::value::{Fold, Value};
 use poolsim_core::TraceError;
 use poolsim_core::error::{Place, TraceErrorKind};
 use std::io::Read;
@@ -97,6 +98,12 @@ impl<R: Read, F: Fold> Machine<R, F> {
             op::LONG_BINGET => {
                 let index = u32::from_le_bytes(self.source.array()?);
                 self.recall(u64::from(index))?;
+                // Stacks are long rows of these.
+                while self.source.next_is(op::LONG_BINGET) {
+                    self.at = self.source.offset();
+                    let [_, index @ ..] = self.source.array::<5>()?;
+                    self.recall(u64::from(u32::from_le_bytes(index)))?;
+                }
             }
             op::MEMOIZE => {
                 let top = self.top()?;
@@ -214,8 +221,10 @@ impl<R: Read, F: Fold> Machine<R, F> {
         if !(self.stack.len() - start).is_multiple_of(2) {
             return Err(self.malformed("a dict gets a key without a value"));
         }
-        let Value::Dict(id) = self.container(start)? else {
-            return Err(self.malformed("dict items are added to what is no dict"));
+        let id = match self.container(start)? {
+            Value::Dict(id) => id,
+            Value::Folded(_) => return Err(changed("dict", self.at)),
+            _ => return Err(self.malformed("dict items are added to what is no dict")),
         };
         let pairs = &mut self.stack[start..];
         self.objects.insert(id, pairs, &mut self.fold, self.at)?;
@@ -224,8 +233,10 @@ impl<R: Read, F: Fold> Machine<R, F> {
     }
 
     pub(super) fn append_items(&mut self, start: usize) -> Result<(), TraceError> {
-        let Value::List(id) = self.container(start)? else {
-            return Err(self.malformed("items are appended to what is no list"));
+        let id = match self.container(start)? {
+            Value::List(id) => id,
+            Value::Folded(_) => return Err(changed("list", self.at)),
+            _ => return Err(self.malformed("items are appended to what is no list")),
         };
         let items = &mut self.stack[start..];
         self.objects.extend(id, items, &mut self.fold, self.at)?;
@@ -259,12 +270,21 @@ impl<R: Read, F: Fold> Machine<R, F> {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn recall(&mut self, index: u64) -> Result<(), TraceError> {
-        let value = self.memo.get(index).ok_or_else(|| {
-            self.malformed(&format!("memo entry {index} is used before it is made"))
-        })?;
-        self.stack.push(value);
-        Ok(())
+        let objects = &self.objects;
+        match self.memo.get(index, |value| objects.settled(value)) {
+            Some(value) => {
+                self.stack.push(value);
+                Ok(())
+            }
+            None => Err(self.no_memo(index)),
+        }
+    }
+
+    #[cold]
+    fn no_memo(&self, index: u64) -> TraceError {
+        self.malformed(&format!("memo entry {index} is used before it is made"))
     }
 
     pub(super) fn memoise(&mut self, index: u64) -> Result<(), TraceError> {

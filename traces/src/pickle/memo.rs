@@ -1,7 +1,7 @@
 //! What a pickle may refer to again.
 
-use super::objects::{Folded, Value};
 use super::texts::TextId;
+use super::value::{Folded, Value};
 use hashbrown::HashMap;
 
 /// A [`Value`] in 8 bytes: a snapshot memoises several objects per entry and refers to few of them again.
@@ -47,10 +47,31 @@ impl Memo {
         self.puts += 1;
     }
 
-    /// `GET` and kin.
+    /// `GET` and kin. `settled` says what became of a dict or list; that is kept, so that the next `GET`
+    /// need not ask.
     #[inline]
-    pub fn get(&self, index: u64) -> Option<Value> {
-        let slot = match self.dense.get(usize::try_from(index).ok()?) {
+    pub fn get(&mut self, index: u64, settled: impl FnOnce(Value) -> Value) -> Option<Value> {
+        match self.dense.get_mut(index as usize) {
+            Some(&mut Slot::Row { kind, index }) => Some(Value::Folded(Folded { kind, index })),
+            Some(&mut Slot::Text(id)) => Some(Value::Text(TextId(id))),
+            Some(slot @ (Slot::Dict(_) | Slot::List(_))) => {
+                let value = settled(match *slot {
+                    Slot::Dict(id) => Value::Dict(id),
+                    Slot::List(id) => Value::List(id),
+                    _ => unreachable!("matched above"),
+                });
+                if let Value::Folded(Folded { kind, index }) = value {
+                    *slot = Slot::Row { kind, index };
+                }
+                Some(value)
+            }
+            _ => self.get_other(index),
+        }
+    }
+
+    #[cold]
+    fn get_other(&self, index: u64) -> Option<Value> {
+        let slot = match self.dense.get(index as usize) {
             Some(Slot::Empty) | None => *self.sparse.get(&index)?,
             Some(slot) => *slot,
         };
@@ -103,14 +124,15 @@ mod tests {
 
     #[test]
     fn far_indices_cost_no_memory_for_the_gap() {
+        let get = |memo: &mut Memo, index| memo.get(index, |value| value);
         let mut memo = Memo::default();
         memo.put(u64::from(u32::MAX), Value::Int(1));
         memo.put(3, Value::Int(2));
         memo.push(Value::Int(3));
-        assert_eq!(memo.get(u64::from(u32::MAX)), Some(Value::Int(1)));
-        assert_eq!(memo.get(3), Some(Value::Int(2)));
-        assert_eq!(memo.get(2), Some(Value::Int(3)));
-        assert_eq!(memo.get(0), None);
+        assert_eq!(get(&mut memo, u64::from(u32::MAX)), Some(Value::Int(1)));
+        assert_eq!(get(&mut memo, 3), Some(Value::Int(2)));
+        assert_eq!(get(&mut memo, 2), Some(Value::Int(3)));
+        assert_eq!(get(&mut memo, 0), None);
         assert!(memo.dense.len() < 40);
     }
 

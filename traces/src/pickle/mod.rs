@@ -16,7 +16,9 @@ mod rare;
 mod source;
 mod text;
 mod texts;
+mod value;
 
 pub use machine::{Loaded, Machine};
-pub use objects::{Fold, Folded, Items, Objects, Value};
+pub use objects::Objects;
 pub use texts::{TextId, Texts};
+pub use value::{Fold, Folded, Items, Value};

@@ -1,71 +1,9 @@
-//! Values with shared containers, folded into rows as they are completed.
+//! Shared containers, folded into rows as they are completed.
 
-use super::texts::{TextId, Texts};
+use super::texts::Texts;
+use super::value::{Fold, Folded, Items, Value};
 use poolsim_core::TraceError;
 use poolsim_core::error::{Place, TraceErrorKind};
-
-/// A value. Containers are handles: copying a value never copies what it holds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
-    /// Python's `None`, JSON's `null`.
-    None,
-    /// A truth value.
-    Bool(bool),
-    /// An integer that fits.
-    Int(i64),
-    /// An integer from 2^63 up.
-    Big(u64),
-    /// An integer of more than 64 bits, or below -2^63. Its value is not kept.
-    Huge,
-    /// A float.
-    Float(f64),
-    /// A string.
-    Text(TextId),
-    /// Bytes or a set: legal data whose content no snapshot needs. Not kept.
-    Opaque,
-    /// An empty list that was used as it was.
-    EmptyList,
-    /// A list.
-    List(u32),
-    /// A dict.
-    Dict(u32),
-    /// A tuple.
-    Tuple(u32),
-    /// What a [`Fold`] made of a container.
-    Folded(Folded),
-}
-
-/// A row that stands for a container; what the two numbers mean is the [`Fold`]'s business.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Folded {
-    /// Which table; below [`Folded::KINDS`].
-    pub kind: u8,
-    /// Which row.
-    pub index: u32,
-}
-
-impl Folded {
-    /// Kinds from here up are taken.
-    pub const KINDS: u8 = 128;
-}
-
-/// Turns complete containers into rows. `at` is the offset in the file, for errors.
-pub trait Fold {
-    /// A dict with these keys and values, alternating. `None` leaves it a dict.
-    fn dict(
-        &mut self,
-        pairs: &[Value],
-        texts: &Texts,
-        at: u64,
-    ) -> Result<Option<Folded>, TraceError>;
-    /// A list, not empty. `None` leaves it a list.
-    fn list(&mut self, items: &[Value]) -> Option<Folded>;
-    /// A tuple. `None` leaves it a tuple.
-    fn tuple(&mut self, items: &[Value]) -> Option<Folded>;
-    /// Whether lists of this kind are long and mostly in row order, as the lists of trace entries are;
-    /// such a list is held as a range of rows.
-    fn in_runs(kind: u8) -> bool;
-}
 
 // What a list or dict slot holds, in place of a `Folded::kind`. The index is a body, a run or nothing.
 const EMPTY: u8 = 255;
@@ -100,42 +38,6 @@ pub struct Objects {
     bodies: Vec<Vec<Value>>,
     spare: Vec<u32>,
     held: usize,
-}
-
-/// The items of a list.
-#[derive(Clone, Copy)]
-pub enum Items<'a> {
-    /// One by one.
-    Values(&'a [Value]),
-    /// Consecutive rows of one kind.
-    Rows {
-        /// Which table.
-        kind: u8,
-        /// First row.
-        first: u32,
-        /// How many rows.
-        len: u32,
-    },
-}
-
-impl Items<'_> {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        match self {
-            Items::Values(values) => values.len(),
-            Items::Rows { len, .. } => *len as usize,
-        }
-    }
-
-    /// The item at an index below [`Items::len`].
-    pub fn get(&self, n: usize) -> Value {
-        match *self {
-            Items::Values(values) => values[n],
-            Items::Rows { kind, first, .. } => {
-                Value::Folded(Folded { kind, index: first + n as u32 })
-            }
-        }
-    }
 }
 
 impl Objects {
@@ -189,7 +91,9 @@ impl Objects {
         at: u64,
     ) -> Result<(), TraceError> {
         for item in items.iter_mut() {
-            *item = self.settle(*item, fold, at)?;
+            if matches!(item, Value::Dict(_) | Value::List(_)) {
+                *item = self.settle(*item, fold, at)?;
+            }
         }
         let slot = self.lists[list as usize];
         match slot.kind {
@@ -262,6 +166,17 @@ impl Objects {
             Value::List(id) => Ok(self.settle_list(id, fold)),
             other => Ok(other),
         }
+    }
+
+    /// What a dict or list became, without completing it: it may be taken from the memo to be filled.
+    #[inline]
+    pub fn settled(&self, value: Value) -> Value {
+        let slot = match value {
+            Value::Dict(id) => self.dicts[id as usize],
+            Value::List(id) => self.lists[id as usize],
+            _ => return value,
+        };
+        if slot.kind < Folded::KINDS { Value::Folded(slot) } else { value }
     }
 
     fn settle_dict<F: Fold>(
@@ -384,7 +299,8 @@ impl Objects {
     }
 }
 
-fn changed(what: &str, at: u64) -> TraceError {
+/// The error for a container that grows after it was used.
+pub fn changed(what: &str, at: u64) -> TraceError {
     TraceError::new(
         TraceErrorKind::Refused,
         Place::Byte(at),

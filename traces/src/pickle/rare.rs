@@ -1,9 +1,9 @@
 //! The opcodes that today's snapshots do not use: old protocols, other picklers, and all that is refused.
 
 use super::machine::Machine;
-use super::objects::{Fold, Value};
 use super::opcode as op;
 use super::text;
+use super::value::{Fold, Value};
 use poolsim_core::TraceError;
 use std::io::Read;
 

@@ -46,6 +46,12 @@ impl<R: Read> Source<R> {
         Ok(byte)
     }
 
+    /// Whether the next byte is at hand and is this one.
+    #[inline]
+    pub fn next_is(&self, byte: u8) -> bool {
+        self.pos < self.end && self.buffer[self.pos] == byte
+    }
+
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], TraceError> {
         if self.end - self.pos < N {

@@ -1,6 +1,6 @@
 //! Numbers and strings as the text opcodes of protocols 0 and 1 write them.
 
-use super::objects::Value;
+use super::value::Value;
 
 /// An integer in two's complement, little-endian, of any length (`LONG1`, `LONG4`).
 #[inline]
