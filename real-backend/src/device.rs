@@ -258,9 +258,10 @@ impl Device for CudaDevice {
     }
 
     fn reserve(&mut self, size: Bytes, backing: Backing) -> Result<Range> {
-        if size == 0 || !size.is_multiple_of(self.caps.granule) {
+        let whole_pages = size.is_multiple_of(self.caps.granule);
+        if size == 0 || (backing == Backing::Paged && !whole_pages) {
             return Err(illegal(format!(
-                "{size} bytes are no multiple of {} bytes",
+                "{size} bytes of addresses are no multiple of {} bytes",
                 self.caps.granule
             )));
         }
