@@ -66,6 +66,7 @@ impl Block {
     }
 
     /// A block that fills a new segment.
+    #[inline]
     pub fn alone(addr: DevAddr, units: u32, heap: u16, flags: u8) -> Block {
         let [prev, next, before, after] = [NONE; 4];
         Block { addr, requested: 0, units, prev, next, before, after, heap, flags }
@@ -120,7 +121,7 @@ impl Default for Blocks {
 
 impl Blocks {
     /// A new block's number.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, block: Block) -> u32 {
         if let Some(id) = self.unused.pop() {
             self.table[id as usize] = block;
@@ -159,17 +160,33 @@ impl Blocks {
 
     /// Cuts the low `units` off a block into a new block before it. The old block keeps its number and is the
     /// upper part, as in PyTorch, where that decides which one keeps a stale requested size.
-    #[inline]
+    ///
+    /// Reads and writes field by field: a block that is put together first and copied then, or copied after
+    /// its flags were written, makes the processor wait for the writes.
+    #[inline(always)]
     pub fn cut_low(&mut self, id: u32, units: u32) -> u32 {
-        let old = *self.get(id);
+        let low_id = match self.unused.pop() {
+            Some(free) => free,
+            None => self.grow(Block::alone(0, 0, 0, 0)),
+        };
+        let old = self.get(id);
         debug_assert!(units < old.units);
-        let low = self.add(Block { requested: 0, units, next: id, ..old });
-        self.get_mut(old.prev).next = low;
+        let (addr, prev, heap) = (old.addr, old.prev, old.heap);
+        let flags = old.flags & (MAPPED | EXPANDABLE);
+        let low = self.get_mut(low_id);
+        low.addr = addr;
+        low.requested = 0;
+        low.units = units;
+        low.prev = prev;
+        low.next = id;
+        low.heap = heap;
+        low.flags = flags;
+        self.get_mut(prev).next = low_id;
         let high = self.get_mut(id);
-        high.prev = low;
+        high.prev = low_id;
         high.units -= units;
-        high.addr += Bytes::from(units) << UNIT_SHIFT;
-        low
+        high.addr = addr + (Bytes::from(units) << UNIT_SHIFT);
+        low_id
     }
 
     /// The handle that the policy hands out for a block.

@@ -12,18 +12,19 @@ impl Pytorch {
     #[inline]
     pub(super) fn release(&mut self, dev: &mut dyn Device, id: u32) {
         let block = self.blocks.get_mut(id);
-        assert!(block.flags & ALLOCATED != 0, "the engine frees live blocks only");
-        block.flags &= !ALLOCATED;
-        let block = *block;
-        if block.size() >= self.max_split {
+        // Copied before its flags are written: a copy after that would wait for the write.
+        let freed = *block;
+        assert!(freed.is(ALLOCATED), "the engine frees live blocks only");
+        block.flags = freed.flags & !ALLOCATED;
+        if freed.size() >= self.max_split {
             self.stats.oversize_block(false);
         }
-        if block.is(SHARED) {
-            self.stats.free_pending(block.size_class(), block.size());
+        if freed.is(SHARED) {
+            self.stats.free_pending(freed.size_class(), freed.size());
             self.fence(dev, id);
         } else {
-            self.stats.free(block.size_class(), block.size(), block.requested);
-            self.merge_and_index(id, block);
+            self.stats.free(freed.size_class(), freed.size(), freed.requested);
+            self.merge_and_index(id, freed);
         }
     }
 
@@ -96,9 +97,8 @@ impl Pytorch {
     }
 
     fn complete_late(&mut self, dev: &mut dyn Device, id: u32) {
-        let block = self.blocks.get_mut(id);
-        block.flags &= !SHARED;
-        let block = *block;
+        let block = *self.blocks.get(id);
+        self.blocks.get_mut(id).flags = block.flags & !SHARED;
         let stream = self.heaps.get(block.heap).stream;
         dev.note(Action::FreeCompleted, block.addr, block.requested, stream);
         self.stats.complete_pending(block.size_class(), block.size(), block.requested);
@@ -106,7 +106,7 @@ impl Pytorch {
     }
 
     /// `free_block`: the block merges with its free neighbours and can be used again.
-    #[inline]
+    #[inline(always)]
     fn merge_and_index(&mut self, id: u32, block: Block) {
         let (mut merged, mut merged_bytes) = (0, 0);
         if self.mergeable(block.prev, MAPPED) {
@@ -146,7 +146,7 @@ impl Pytorch {
     }
 
     /// Takes the free neighbour below out of its set and adds its range to `id`. Returns its size.
-    #[inline]
+    #[inline(always)]
     fn absorb_below(&mut self, id: u32, neighbour: u32) -> u64 {
         let gone = self.take_out(neighbour);
         let block = self.blocks.get_mut(id);
@@ -158,7 +158,7 @@ impl Pytorch {
     }
 
     /// Takes the free neighbour above out of its set and adds its range to `id`. Returns its size.
-    #[inline]
+    #[inline(always)]
     fn absorb_above(&mut self, id: u32, neighbour: u32) -> u64 {
         let gone = self.take_out(neighbour);
         let block = self.blocks.get_mut(id);
@@ -168,7 +168,7 @@ impl Pytorch {
         gone.size()
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_out(&mut self, id: u32) -> Block {
         let gone = *self.blocks.get(id);
         let heap = &mut self.heaps.list[usize::from(gone.heap)];

@@ -1,8 +1,8 @@
 //! The index over the free blocks of one (pool, stream, size class): an ordered set by (size, address).
 //!
 //! ```text
-//! units:   1   2 … 511 | 512 513 | 514 515 | … | 1022 1023 | 1024 … 1027 | …
-//! class:   1   2 … 511 | 512     | 513     | … | 767       | 768         | …     256 classes an octave above 255 units
+//! units:   1   2 … 255 | 256 257 | 258 259 | … | 510 511 | 512 … 515 | …
+//! class:   1   2 … 255 | 256     | 257     | … | 383     | 384         | …     128 classes an octave above 127 units
 //! ```
 //!
 //! A two-level bitmap tells which classes hold blocks. A class is a linked list in (size, address) order while it is
@@ -17,7 +17,7 @@ const LIST_MAX: u32 = 48;
 /// … and turns back when it is as short as this.
 const LIST_AGAIN: u32 = 24;
 /// Sizes keep this many bits below their leading one; those with fewer have a class of their own.
-const MANTISSA: u32 = 8;
+const MANTISSA: u32 = 7;
 const CLASSES: usize = ((32 - MANTISSA as usize) + 1) << MANTISSA;
 const WORDS: usize = CLASSES / 64;
 const BIG: u32 = 1 << 31;
@@ -67,7 +67,7 @@ impl Default for FreeIndex {
 
 impl FreeIndex {
     /// The smallest block of at least `units`; among equals the one with the lowest address.
-    #[inline]
+    #[inline(always)]
     pub fn best_fit(&self, blocks: &Blocks, units: u32) -> Option<u32> {
         let wanted = class_of(units);
         let class = self.class_from(wanted)?;
@@ -209,7 +209,7 @@ impl FreeIndex {
     }
 
     /// The first class from `class` on that holds a block.
-    #[inline]
+    #[inline(always)]
     fn class_from(&self, class: u32) -> Option<u32> {
         let word = class as usize / 64;
         if word >= WORDS {

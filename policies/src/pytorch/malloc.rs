@@ -1,7 +1,7 @@
 //! Serving a request.
 
 use super::Pytorch;
-use super::blocks::{ALLOCATED, Block, Blocks, EXPANDABLE, MAPPED, NONE, UNIT_SHIFT};
+use super::blocks::{ALLOCATED, Blocks, EXPANDABLE, MAPPED, NONE, UNIT_SHIFT};
 use super::heap::{LARGE, SMALL, Segment, class_index};
 use super::size::{MAX_REQUEST, MIN_BLOCK, SMALL_MAX, round_size, segment_size};
 use poolsim_core::device::{Backing, Device};
@@ -77,7 +77,7 @@ impl Pytorch {
     }
 
     /// `get_free_block`: takes the best free block out of the index, or finds none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look_up(&mut self, search: &Search) -> Option<u32> {
         let heap = &mut self.heaps.list[usize::from(search.heap)];
         if self.collects {
@@ -208,43 +208,42 @@ impl Pytorch {
     }
 
     /// `should_split`, as the smallest remainder that is split off.
-    #[inline]
-    fn smallest_rest(&self, block: &Block, search: &Search) -> Bytes {
-        let heap = self.heaps.get(block.heap);
-        if heap.no_split {
+    #[inline(always)]
+    fn smallest_rest(&self, heap: u16, search: &Search) -> Bytes {
+        let class = usize::from(heap & 1);
+        if self.heaps.get(heap).no_split {
             return Bytes::MAX;
         }
         if search.expandable {
             return MIN_BLOCK;
         }
-        if search.size >= self.max_split && block.size_class() == LARGE {
+        if search.size >= self.max_split && class == LARGE {
             return Bytes::MAX;
         }
         // More than 1 MiB, in sizes that are multiples of 512.
-        [MIN_BLOCK, SMALL_MAX + MIN_BLOCK][block.size_class()]
+        [MIN_BLOCK, SMALL_MAX + MIN_BLOCK][class]
     }
 
     /// `alloc_found_block`: splits if it should and gives the low part to the program.
-    #[inline]
+    #[inline(always)]
     fn hand_out(&mut self, found: u32, search: &Search, slot: u32) -> Grant {
-        let before = *self.blocks.get(found);
-        let class = before.size_class();
-        let was_split = before.is_split();
-        let mut size = before.size();
+        let block = self.blocks.get(found);
+        let (addr, mut size, heap) = (block.addr, block.size(), block.heap);
+        let (was_split, counts) = (block.is_split(), !block.is(EXPANDABLE));
+        let class = usize::from(heap & 1);
         let mut id = found;
         let rest = size - search.size;
-        let splits = rest >= self.smallest_rest(&before, search);
+        let splits = rest >= self.smallest_rest(heap, search);
         if splits {
             id = self.blocks.cut_low(found, (search.size >> UNIT_SHIFT) as u32);
             self.index(found);
             size = search.size;
         }
-        if !before.is(EXPANDABLE) {
+        if counts {
             let gone = if was_split { -(size as i64) } else { 0 };
             let bytes = if splits && !was_split { rest as i64 } else { gone };
             self.stats.inactive_split_bytes.net(class, bytes);
-            let blocks = i64::from(splits) - i64::from(was_split);
-            self.stats.inactive_split.net(class, blocks);
+            self.stats.inactive_split.net(class, i64::from(splits) - i64::from(was_split));
         }
         let block = self.blocks.get_mut(id);
         block.flags |= ALLOCATED;
@@ -254,7 +253,7 @@ impl Pytorch {
         if size >= self.max_split {
             self.stats.oversize_block(true);
         }
-        Grant { block: Blocks::handle(id), addr: before.addr, size }
+        Grant { block: Blocks::handle(id), addr, size }
     }
 
     #[cold]

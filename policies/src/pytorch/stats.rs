@@ -137,7 +137,7 @@ pub struct Stats {
 
 impl Stats {
     /// The program got a block.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&mut self, class: usize, size: u64, requested: u64) {
         let class = class & 1;
         self.allocation.add(class, 1);
@@ -175,7 +175,7 @@ impl Stats {
     }
 
     /// The program freed a block that can be used again at once.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, class: usize, size: u64, requested: u64) {
         let class = class & 1;
         self.allocation.sub(class, 1);
