@@ -1,5 +1,7 @@
 //! The simulated device: addresses, pages, fences and time, with measured costs.
 
+mod chunk;
+mod config;
 mod pages;
 mod placement;
 #[cfg(test)]
@@ -11,6 +13,7 @@ mod space;
 mod streams;
 mod target;
 
+pub use config::SimConfig;
 pub use placement::{Divergence, Placement, Variant};
 pub use profile::DeviceProfile;
 
@@ -25,34 +28,6 @@ use poolsim_core::{
 use ranges::RangeTable;
 use slabs::footprint;
 use streams::Fences;
-
-/// What a [`SimDevice`] is to be.
-#[derive(Clone, Debug)]
-pub struct SimConfig {
-    /// What it says of itself.
-    pub caps: DeviceCaps,
-    /// What its calls cost.
-    pub profile: DeviceProfile,
-    /// Physical memory that calls may take together; `None` for all that `caps` has.
-    pub capacity: Option<Bytes>,
-    /// Where new ranges go.
-    pub placement: Placement,
-    /// Whether to keep what policies and engine note.
-    pub keep_log: bool,
-}
-
-impl SimConfig {
-    /// A device as the profile's, with all its memory, placed by the driver model, without a log.
-    pub fn new(profile: DeviceProfile) -> Self {
-        SimConfig {
-            caps: profile.caps.clone(),
-            profile,
-            capacity: None,
-            placement: Placement::Driver,
-            keep_log: false,
-        }
-    }
-}
 
 /// A GPU that is not there.
 ///

@@ -3,7 +3,8 @@
 //! Each recorded `cudaMalloc` is predicted from the recorded past: after a wrong prediction the model's state is
 //! corrected to what happened, so that one unseen host mapping is counted once.
 
-use super::placement::{CHUNK, Driver, longest};
+use super::chunk::longest;
+use super::placement::{CHUNK, Driver};
 use poolsim_core::units::MIB;
 use poolsim_core::{Action, Bytes, DevAddr, Recording};
 use poolsim_traces::{OpenOptions, Source, open};

@@ -3,7 +3,8 @@
 //! Measured on driver 580.159.04: ranges of up to 589,824 bytes lay side by side on borders of 512 bytes in one
 //! slab, ranges from 1,179,648 bytes on began at borders of 2 MiB. Where between them the limit lies was not measured.
 
-use super::placement::{Chunk, Driver, longest};
+use super::chunk::{Chunk, longest};
+use super::placement::Driver;
 use poolsim_core::units::MIB;
 use poolsim_core::{Bytes, DevAddr};
 
