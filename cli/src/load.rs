@@ -5,7 +5,7 @@ use crate::machine::{Machine, Said};
 use crate::sidecar::Sidecar;
 use anyhow::Context;
 use poolsim_core::error::{Place, TraceErrorKind};
-use poolsim_core::{EventSource, Recording, Trace, TraceError, TraceHeader, TraceReader};
+use poolsim_core::{Action, EventSource, Recording, Trace, TraceError, TraceHeader, TraceReader};
 use poolsim_policies::pytorch::Config;
 use poolsim_policies::pytorch::infer::{Inferred, infer};
 use poolsim_policies::{PolicySpec, Registry};
@@ -200,12 +200,17 @@ pub fn recorded_config(header: &TraceHeader) -> anyhow::Result<Config> {
     Ok(Config::from_params(&resolved.params)?)
 }
 
+/// Whether a recording holds more than a state.
+pub fn has_history(recording: &Recording) -> bool {
+    recording.entries.iter().any(|entry| entry.action != Action::Snapshot)
+}
+
 /// Infers the requests of a recording.
 ///
 /// # Errors
 /// As [`Input::load`].
 pub fn infer_requests(recording: &Recording) -> anyhow::Result<Inferred> {
-    if recording.entries.is_empty() {
+    if !has_history(recording) {
         let what = "holds a state but no history, so there is nothing to replay (`poolsim info` describes the \
                     state); record with torch.cuda.memory._record_memory_history() from the start of the program";
         return Err(TraceError::new(TraceErrorKind::NoEvents, Place::Whole, what).into());

@@ -119,8 +119,11 @@ pub fn width() -> Option<usize> {
     Some(terminal_size::terminal_size().map_or(80, |(columns, _)| usize::from(columns.0)))
 }
 
-/// A progress bar on standard error that shows itself only on a terminal.
-pub fn progress(total: u64, what: &str) -> indicatif::ProgressBar {
+/// A progress bar on standard error. It shows itself only on a terminal, and only for at least `least` steps.
+pub fn progress(total: u64, least: u64, what: &str) -> indicatif::ProgressBar {
+    if total < least {
+        return indicatif::ProgressBar::hidden();
+    }
     let bar = indicatif::ProgressBar::new(total);
     let style = indicatif::ProgressStyle::with_template("{msg} {bar:30} {percent:>3} % {eta}")
         .expect("the template is well formed");

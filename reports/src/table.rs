@@ -37,16 +37,15 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Memory on average over time, and at the end",
+        "Memory on average over time",
         &[
             name::mean_requested_bytes,
             name::mean_allocated_bytes,
             name::mean_active_bytes,
             name::mean_reserved_bytes,
-            name::final_allocated_bytes,
-            name::final_reserved_bytes,
         ],
     ),
+    ("Memory at the end", &[name::final_allocated_bytes, name::final_reserved_bytes]),
     (
         "Bytes lost when the reservation peaked",
         &[

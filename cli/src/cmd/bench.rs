@@ -53,7 +53,7 @@ pub fn run(args: &BenchArgs, out: &mut Out) -> anyhow::Result<Ending> {
             events: 0,
         })
         .collect();
-    let bar = output::progress(u64::from(args.rounds), "measuring");
+    let bar = output::progress(u64::from(args.rounds), 2, "measuring");
     for _ in 0..args.rounds {
         // In turn, so that a busy moment of the machine does not fall on one policy alone.
         for (choice, timed) in choices.iter().zip(&mut results) {

@@ -5,7 +5,7 @@ mod text;
 
 use crate::args::InfoArgs;
 use crate::contents::Contents;
-use crate::load::{Input, in_file, infer_requests};
+use crate::load::{Input, has_history, in_file, infer_requests};
 use crate::machine::Machine;
 use crate::output::{Ending, Out};
 use poolsim_core::{BlockState, EventSource, Recording, TraceHeader, TraceReader};
@@ -27,7 +27,6 @@ struct Facts {
     annotations: u64,
     contents: Contents,
     recorded: Option<Recorded>,
-    remarks: Vec<String>,
     digest: String,
 }
 
@@ -69,7 +68,6 @@ fn facts(input: Input) -> anyhow::Result<Facts> {
         annotations: 0,
         contents: Contents::default(),
         recorded: None,
-        remarks: Vec::new(),
         digest: String::new(),
     };
     match input.source {
@@ -116,11 +114,10 @@ impl Facts {
         };
         self.stacks = recording.stacks.stack_count() as u64 - 1;
         self.annotations = recording.annotations.len() as u64;
-        if recorded.entries > 0 {
+        if has_history(recording) {
             let inferred = infer_requests(recording)?;
             recorded.unexplained_from = inferred.unexplained.map(|first| first.entry);
-            self.remarks = inferred.notes;
-            // The trace knows more than the recording said: pools, flags, times of completion.
+            // The trace knows more than the recording said: pools, flags, what was rebuilt.
             self.header = inferred.trace.header.clone();
             self.take_events(&mut TraceReader::new(Arc::new(inferred.trace)))?;
         }

@@ -19,6 +19,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+/// Events from which on a run is long enough for a progress bar.
+const LONG: u64 = 2_000_000;
+
 /// Replays the trace under every policy.
 pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
     if args.snapshot_out.is_some() && args.policies.len() > 1 {
@@ -51,7 +54,7 @@ fn capacity_of(header: &TraceHeader) -> Option<Bytes> {
 }
 
 fn one(setting: &Setting<'_>, choice: &Choice, files: &mut Files) -> anyhow::Result<Finished> {
-    let bar = output::progress(setting.loaded.events.header().events.unwrap_or(0), &choice.label);
+    let bar = output::progress(setting.loaded.events.count(), LONG, &choice.label);
     let policy = choice.resolved.spec().to_string();
     let keep_log = files.decisions.is_some() || files.snapshot.is_some();
     let mut watch = Watch {
@@ -138,7 +141,7 @@ fn report(
     out: &mut Out,
 ) -> anyhow::Result<()> {
     if args.json {
-        return out.json(&document(args, runs));
+        return out.json(&document(args, choices, runs));
     }
     let labels = choices.iter().map(|c| c.label.as_str());
     let rows: Vec<Row<'_>> =
@@ -204,11 +207,13 @@ fn torch_words(
     Ok(())
 }
 
-fn document(args: &ReplayArgs, runs: &[Finished]) -> Value {
-    let runs: Vec<Value> = runs
+fn document(args: &ReplayArgs, choices: &[Choice], runs: &[Finished]) -> Value {
+    let runs: Vec<Value> = choices
         .iter()
-        .map(|run| {
+        .zip(runs)
+        .map(|(choice, run)| {
             let mut value = json!(run.record);
+            value["label"] = json!(choice.label);
             value["verdict"] = json!(run.verdict);
             if args.stats {
                 let stats = run.native_stats.iter().map(|(k, v)| (k.clone(), json!(v)));

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 pub fn run(args: &VerifyArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let files = files::expand(&args.snapshots)?;
     let checker = Checker::new(args);
-    let bar = output::progress(files.len() as u64, "verifying");
+    let bar = output::progress(files.len() as u64, 8, "verifying");
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.unwrap_or(0)).build()?;
     let results: Vec<Checked> = pool.install(|| {
         files

@@ -69,7 +69,7 @@ pub fn document(facts: &Facts) -> Value {
             "largest_bytes": contents.largest_request,
         },
         "recording": facts.recorded.as_ref().map(recording),
-        "notes": header.notes.iter().chain(&facts.remarks).collect::<Vec<_>>(),
+        "notes": header.notes,
     })
 }
 

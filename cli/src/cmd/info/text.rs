@@ -15,7 +15,7 @@ pub fn write(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
     if let Some(recorded) = &facts.recorded {
         recording(recorded, out)?;
     }
-    let notes: Vec<&String> = facts.header.notes.iter().chain(&facts.remarks).collect();
+    let notes = &facts.header.notes;
     if !notes.is_empty() {
         writeln!(out, "\nNotes")?;
         for note in notes {
@@ -27,7 +27,7 @@ pub fn write(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
 }
 
 fn line(out: &mut Out, name: &str, text: impl std::fmt::Display) -> std::io::Result<()> {
-    writeln!(out, "  {name:<14}{text}")
+    writeln!(out, "  {name:<16}{text}")
 }
 
 fn head(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
@@ -94,7 +94,7 @@ fn history(facts: &Facts) -> String {
 
 fn events(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
     let contents = &facts.contents;
-    writeln!(out, "\nEvents          {}", show_count(contents.events))?;
+    writeln!(out, "\nEvents            {}", show_count(contents.events))?;
     for (kind, count) in &contents.by_kind {
         line(out, kind, show_count(*count))?;
     }
@@ -130,7 +130,7 @@ fn events(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
 }
 
 fn recording(recorded: &Recorded, out: &mut Out) -> anyhow::Result<()> {
-    writeln!(out, "\nRecorded        {} entries", show_count(recorded.entries))?;
+    writeln!(out, "\nRecorded          {}", show_plural(recorded.entries, "entry"))?;
     for (action, count) in &recorded.by_action {
         line(out, action, show_count(*count))?;
     }
