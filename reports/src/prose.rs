@@ -12,7 +12,7 @@ pub fn ooms(label: &str, record: &RunRecord) -> String {
     let total = record.metric("ooms").map_or(record.ooms.len() as u64, |v| v.as_f64() as u64);
     let mut text = format!("{label}: {}", one_oom(first, &record.provenance));
     if total > 1 {
-        text += &format!(" In all {} were refused", show_plural(total, "request"));
+        text += &format!(" {} were refused in all", show_plural(total, "request"));
         let known = record.ooms.iter().filter(|o| o.recorded).count() as u64;
         if known > 0 && record.ooms.len() as u64 == total {
             text += &format!(", {} of them in the recorded run too", show_count(known));
@@ -24,10 +24,12 @@ pub fn ooms(label: &str, record: &RunRecord) -> String {
 }
 
 fn one_oom(oom: &OomRecord, provenance: &Provenance) -> String {
-    let asked = if oom.rounded == oom.requested {
-        format!("{}", ShowBytes(oom.requested))
+    let (requested, rounded) =
+        (ShowBytes(oom.requested).to_string(), ShowBytes(oom.rounded).to_string());
+    let asked = if rounded == requested {
+        requested
     } else {
-        format!("{} (rounded to {})", ShowBytes(oom.requested), ShowBytes(oom.rounded))
+        format!("{requested} (rounded to {rounded})")
     };
     let pool =
         if oom.pool.is_private() { format!(" from pool {}", oom.pool) } else { String::new() };
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     fn an_oom_says_what_was_asked_what_was_free_and_why_it_did_not_fit() {
-        insta::assert_snapshot!(ooms("pow2d4", &refused(OomCause::Limit)), @"pow2d4: out of memory at event 1,672, 7.10 s into the trace: 448.00 MiB asked on stream 0. 12.42 GiB were reserved: 10.86 GiB in use and 1.56 GiB free, but the largest free block had 320.00 MiB: enough memory, in pieces that are too small. More could not be taken from the device: the policy has a limit of its own. In all 29 requests were refused.");
+        insta::assert_snapshot!(ooms("pow2d4", &refused(OomCause::Limit)), @"pow2d4: out of memory at event 1,672, 7.10 s into the trace: 448.00 MiB asked on stream 0. 12.42 GiB were reserved: 10.86 GiB in use and 1.56 GiB free, but the largest free block had 320.00 MiB: enough memory, in pieces that are too small. More could not be taken from the device: the policy has a limit of its own. 29 requests were refused in all.");
         let device_full = ooms("pow2d4", &refused(OomCause::DeviceFull));
         assert!(device_full.contains("The device had 113.00 GiB left."), "{device_full}");
     }
