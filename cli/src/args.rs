@@ -57,6 +57,11 @@ pub struct SelectArgs {
     /// Numbered as in the recorded process. Without it, the one with the most entries is taken.
     #[arg(long, value_name = "N")]
     pub device: Option<u32>,
+    /// Reads a damaged or unfinished .pst up to its last complete frame
+    ///
+    /// What was lost is said as a note.
+    #[arg(long)]
+    pub recover: bool,
 }
 
 /// What snapshots do not say of the device.

@@ -43,7 +43,7 @@ impl Input {
         machine: &MachineArgs,
         profile: &DeviceProfile,
     ) -> anyhow::Result<Input> {
-        let options = OpenOptions { device: select.device, ..OpenOptions::default() };
+        let options = OpenOptions { device: select.device, recover: select.recover };
         let mut opened = poolsim_traces::open(path, &options)?;
         let sidecar = Sidecar::beside(path)?;
         let machine =

@@ -46,7 +46,7 @@ impl Compression {
                 Box::new(liblzma::bufread::XzDecoder::new_stream(inner, stream))
             }
         };
-        let layer = Layer { decoder, name: self.name(), produced: 0 };
+        let layer = Layer { decoder, name: self.name(), produced: 0, damage: None };
         Ok(Box::new(BufReader::with_capacity(1 << 16, layer)))
     }
 }
@@ -56,10 +56,21 @@ struct Layer {
     decoder: Box<dyn Read + Send>,
     name: &'static str,
     produced: u64,
+    /// Decoders may go on after an error; a damaged stream has ended.
+    damage: Option<String>,
+}
+
+impl Layer {
+    fn fail(&self) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, self.damage.clone().unwrap_or_default())
+    }
 }
 
 impl Read for Layer {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.damage.is_some() {
+            return Err(self.fail());
+        }
         match self.decoder.read(buf) {
             Ok(n) => {
                 self.produced += n as u64;
@@ -68,15 +79,15 @@ impl Read for Layer {
             Err(e) if e.kind() == io::ErrorKind::Interrupted || e.raw_os_error().is_some() => {
                 Err(e)
             }
-            Err(e) => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
+            Err(e) => {
+                self.damage = Some(format!(
                     "the {name} stream is damaged or cut short after {} decompressed bytes ({e}); \
                      check it with `{name} -t` and fetch the file again",
                     self.produced,
                     name = self.name,
-                ),
-            )),
+                ));
+                Err(self.fail())
+            }
         }
     }
 }
@@ -89,17 +100,23 @@ pub(crate) struct Peeled {
     pub head: Vec<u8>,
     /// The outermost compression.
     pub compression: Option<&'static str>,
+    /// Why `head` is shorter than it should be; reading on gives the same error.
+    pub damage: Option<io::Error>,
 }
 
 /// Removes up to two layers of compression and looks at the first `head_len` bytes below them.
 pub(crate) fn peel(mut stream: Stream, head_len: usize) -> io::Result<Peeled> {
     let mut compression = None;
     for layer in 0.. {
-        let head = read_head(&mut stream, head_len)?;
+        let mut head = Vec::new();
+        let damage = match (&mut stream).take(head_len as u64).read_to_end(&mut head) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => Some(e),
+            read => read.map(|_| None)?,
+        };
         let found = Compression::detect(&head);
         stream = Box::new(Cursor::new(head.clone()).chain(stream));
         let Some(found) = found else {
-            return Ok(Peeled { stream, head, compression });
+            return Ok(Peeled { stream, head, compression, damage });
         };
         if layer == MAX_LAYERS {
             return Err(io::Error::new(
@@ -113,10 +130,4 @@ pub(crate) fn peel(mut stream: Stream, head_len: usize) -> io::Result<Peeled> {
         stream = found.decode(stream)?;
     }
     unreachable!("the loop returns")
-}
-
-fn read_head(stream: &mut Stream, len: usize) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    stream.take(len as u64).read_to_end(&mut head)?;
-    Ok(head)
 }

@@ -77,7 +77,13 @@ impl Scan {
         head: &SectionHead,
     ) -> Result<bool, TraceError> {
         match head.tag {
-            TAIL => return Ok(false),
+            TAIL => {
+                sections.payload(storage, at, head)?;
+                return match find_tail(storage)? {
+                    Some(tail) if tail == at => Ok(false),
+                    _ => Err(malformed(storage.len(), "the file does not end with its footer")),
+                };
+            }
             EVTS => self.frame(storage, sections, at)?,
             tag if tag[0].is_ascii_lowercase() => {
                 sections.read(storage, at, tag, &mut self.raw)?;

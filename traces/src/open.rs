@@ -86,8 +86,11 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
 
 fn open_unnamed(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError> {
     let (stream, len) = open_file(path)?;
-    let Peeled { stream, head, compression } =
+    let Peeled { stream, head, compression, damage } =
         peel(stream, SNIFF_LEN).map_err(|e| read_error(&e, 0))?;
+    if let Some(damage) = damage.filter(|_| !options.recover || head.is_empty()) {
+        return Err(read_error(&damage, head.len() as u64));
+    }
     if head.is_empty() {
         return Err(empty(compression));
     }

@@ -19,7 +19,7 @@ pub use write::{write_json, write_jsonl};
 pub const VERSION: u64 = 1;
 
 /// Fields of the document.
-pub(crate) const FIELDS: &[&str] = &[
+pub const FIELDS: &[&str] = &[
     "poolsim_trace",
     "source",
     "device",
@@ -44,7 +44,7 @@ pub(crate) const FIELDS: &[&str] = &[
 ];
 
 /// Fields of an event beside the one that is named like its kind.
-pub(crate) const EVENT_FIELDS: &[&str] = &["size", "stream", "pool", "t", "stack"];
+pub const EVENT_FIELDS: &[&str] = &["size", "stream", "pool", "t", "stack"];
 
 /// Whether a field of this name makes its object an event.
 pub(crate) fn is_event_kind(name: &str) -> bool {

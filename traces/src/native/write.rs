@@ -43,7 +43,11 @@ pub fn write_jsonl(
     source: &mut dyn EventSource,
     tables: &Tables<'_>,
 ) -> Result<(), TraceError> {
-    put(out, &format!("{}\n", Value::Object(fields(source.header()).into_iter().collect())))?;
+    let header: Vec<String> = fields(source.header())
+        .into_iter()
+        .map(|(name, value)| format!("{}:{value}", Value::from(name)))
+        .collect();
+    put(out, &format!("{{{}}}\n", header.join(",")))?;
     for (name, value) in table_fields(tables) {
         put(out, &format!("{}\n", json!({ name: value })))?;
     }
