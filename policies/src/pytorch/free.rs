@@ -5,7 +5,7 @@ use super::blocks::{ALLOCATED, Block, EXPANDABLE, MAPPED, SHARED};
 use super::heap::class_index;
 use poolsim_core::device::{Device, SyncScope};
 use poolsim_core::recording::Action;
-use poolsim_core::units::StreamId;
+use poolsim_core::units::{PoolId, StreamId};
 
 impl Pytorch {
     /// `free(block)`: the program gives the block back.
@@ -65,21 +65,33 @@ impl Pytorch {
     #[cold]
     #[inline(never)]
     pub(super) fn process_events(&mut self, dev: &mut dyn Device) {
-        self.collect_passed(dev);
+        self.collect_passed(dev, None);
     }
 
-    /// `synchronize_and_free_events`: waits for every fence and completes every pending free.
-    pub(super) fn wait_for_events(&mut self, dev: &mut dyn Device) {
+    /// `synchronize_and_free_events`: waits for every fence and completes every pending free; of one pool only, if
+    /// `only` names it.
+    pub(super) fn wait_for_events(&mut self, dev: &mut dyn Device, only: Option<PoolId>) {
         self.stats.syncs += 1;
-        if self.waiting.is_empty() {
+        if !self.has_pending() {
             return;
         }
-        if dev.synchronize(SyncScope::Fences).is_ok() {
-            self.collect_passed(dev);
+        if only.is_some() {
+            // What passed already is not waited for, and completes in the order in which it passed.
+            self.collect_passed(dev, only);
         }
+        let waits = |&id: &u32| only.is_none_or(|pool| self.pool_of(id) == pool);
+        if self.waiting.values().any(waits) && dev.synchronize(SyncScope::Fences).is_err() {
+            return;
+        }
+        self.collect_passed(dev, only);
     }
 
-    fn collect_passed(&mut self, dev: &mut dyn Device) {
+    fn pool_of(&self, id: u32) -> PoolId {
+        self.heaps.get(self.blocks.get(id).heap).pool
+    }
+
+    /// Completes frees whose fences have passed. Those of other pools than `only` are kept for a later call.
+    fn collect_passed(&mut self, dev: &mut dyn Device, only: Option<PoolId>) {
         let mut passed = std::mem::take(&mut self.passed);
         passed.clear();
         dev.poll(&mut passed);
@@ -90,10 +102,17 @@ impl Pytorch {
             *left -= 1;
             if *left == 0 {
                 self.fences_left.remove(&id);
-                self.complete_late(dev, id);
+                self.unnoticed.push(id);
             }
         }
         self.passed = passed;
+        for id in std::mem::take(&mut self.unnoticed) {
+            if only.is_none_or(|pool| self.pool_of(id) == pool) {
+                self.complete_late(dev, id);
+            } else {
+                self.unnoticed.push(id);
+            }
+        }
     }
 
     fn complete_late(&mut self, dev: &mut dyn Device, id: u32) {
@@ -196,6 +215,6 @@ impl Pytorch {
     /// True while a free waits for fences.
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
-        !self.waiting.is_empty()
+        !(self.waiting.is_empty() && self.unnoticed.is_empty())
     }
 }

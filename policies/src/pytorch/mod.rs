@@ -67,6 +67,8 @@ pub struct Pytorch {
     /// Fences that each pending block still waits for.
     fences_left: FxHashMap<u32, u32>,
     passed: Vec<FenceId>,
+    /// Blocks whose fences have all passed, which no call has looked at since.
+    unnoticed: Vec<u32>,
 }
 
 impl Pytorch {
@@ -94,6 +96,7 @@ impl Pytorch {
             waiting: FxHashMap::default(),
             fences_left: FxHashMap::default(),
             passed: Vec::new(),
+            unnoticed: Vec::new(),
             config,
         }
     }

@@ -35,6 +35,8 @@ pub(super) struct Lot {
     pub first_unmap: u32,
     /// Every block in it was alone in it and lay at its start; in a reservation, at the start of a page.
     pub whole: bool,
+    /// A request that it served completed pending frees at its start, as none to a private pool does.
+    pub completes: bool,
     /// The pool that the final heap, or the recorder, says it belongs to.
     pub known: Option<PoolId>,
     /// Bytes mapped at present, while the entries are read.
@@ -111,6 +113,7 @@ impl Lots {
             last_alloc: OUTSIDE,
             first_unmap: OUTSIDE,
             whole: true,
+            completes: false,
             known: None,
             mapped: size,
             top: end,

@@ -26,6 +26,8 @@ pub(super) struct Choices {
     pub lent: BTreeSet<u32>,
     /// Frees that look complete at once but were completed by the wait of the request that follows, by entry.
     pub waited: BTreeSet<u32>,
+    /// Regions that the request behind them had no need of.
+    pub not_own: BTreeSet<u32>,
 }
 
 /// Everything that changes while a run advances.
@@ -195,7 +197,9 @@ impl<'a> Run<'a> {
             _ => (e.size, e.stream),
         };
         let slot = if slot == NO_SLOT { 0 } else { slot };
-        self.push(Event::new(kind, e.at, Slot(slot), size, stream, pool), e.stack);
+        // A completion inside a request stands before the request's end, and its event behind the request's.
+        let at = self.events.last().map_or(e.at, |last| last.at.max(e.at));
+        self.push(Event::new(kind, at, Slot(slot), size, stream, pool), e.stack);
     }
 
     /// Adds an event that stands before the first entry.

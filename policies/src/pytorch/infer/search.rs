@@ -70,6 +70,12 @@ impl<'a> Search<'a> {
     /// Draws a conclusion from a conflict. The entry to go back to (beside changes of labels), or `None` if there is
     /// nothing more to learn.
     fn learn(&mut self, c: &Conflict) -> Option<usize> {
+        if let Some(region) = c.region.filter(|r| self.run.choices.not_own.contains(r))
+            && self.facts.releases_in_part()
+            && self.evidence.not_own.insert(region)
+        {
+            return Some(c.begin);
+        }
         let new = match c.during {
             During::Step(Step::Empty) => self.learn_from_empty_cache(c),
             During::Step(Step::Destroy(_) | Step::Drop(_)) => self.learn_from_destroyed_pool(c),
@@ -150,6 +156,9 @@ impl<'a> Search<'a> {
         if lot == NO_LOT {
             return false;
         }
+        if self.released_its_own(c, lot) {
+            return true;
+        }
         // A private request neither completes frees nor releases the default pool.
         let released = matches!(
             wanted,
@@ -166,6 +175,30 @@ impl<'a> Search<'a> {
             }
             _ => false,
         }
+    }
+
+    /// A request for an oversize block released private oversize memory: then it asked that pool.
+    fn released_its_own(&mut self, c: &Conflict, lot: u32) -> bool {
+        let Some(most) = self.facts.config.max_split_size else { return false };
+        let wanted = c.mismatch.entry as usize;
+        let Some(e) = self.facts.rec.entries.get(wanted) else { return false };
+        let released = self.facts.lot[wanted];
+        let fits = e.action == Action::SegmentFree
+            && e.size >= most
+            && e.stream == self.facts.rec.entries[c.last].stream
+            && released != NO_LOT;
+        let pool = |l: u32| self.run.labels.pool[l as usize];
+        if !fits || !pool(released).is_private() || pool(released) == pool(lot) {
+            return false;
+        }
+        let open = self.facts.lots[lot as usize].known.is_none()
+            && !self.evidence.default.contains(&lot)
+            && !self.evidence.differ.contains(&(lot.min(released), lot.max(released)));
+        if !open || !self.evidence.same.insert((lot, released)) {
+            return false;
+        }
+        self.evidence.chosen.insert(lot);
+        true
     }
 
     /// Two lots of one label where a lookup shows that they are in different pools, or that the pool never splits.
