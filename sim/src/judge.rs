@@ -91,7 +91,8 @@ impl Judge {
         let slot = step.event.slot;
         let waits = step.ledger.calls[DeviceOp::Synchronize as usize]
             + step.ledger.calls[DeviceOp::Wait as usize];
-        if waits != self.waits {
+        let waited = waits != self.waits;
+        if waited {
             // Somebody waited for streams: what was pending may be done.
             self.waits = waits;
             self.forget_pending(None);
@@ -124,6 +125,10 @@ impl Judge {
                 self.unplaced.remove(&slot);
                 if let Some(held) = self.by_slot.get(&slot).and_then(|a| self.held.get_mut(a)) {
                     held.hold = Hold::Pending;
+                }
+                if waited {
+                    // The free itself waited, as one may that cannot take a fence.
+                    self.forget_pending(Some(slot));
                 }
                 Ok(())
             }
