@@ -3,13 +3,14 @@
 
 mod common;
 
+use common::breaking::Breaking;
 use common::order::StreamOrder;
 use common::{ROOMY, compositions, device, env, policy_specs, registry, traces};
 use poolsim_core::record::{Decision, OomRecord};
 use poolsim_core::units::MIB;
 use poolsim_core::{
-    BlockState, Bytes, DevAddr, Event, EventKind, HeapImage, OomCause, Policy, PoolId,
-    ReplayTarget, Slot, Trace, TraceReader,
+    BlockState, Bytes, DevAddr, DeviceOp, Event, EventKind, HeapImage, Ledger, OomCause, Policy,
+    PoolId, ReplayTarget, Slot, Trace, TraceReader,
 };
 use poolsim_policies::{BuildEnv, OomRule, PolicySpec};
 use poolsim_sim::adapt::{Checked, Faulty};
@@ -272,6 +273,45 @@ fn failing_calls_leave_nothing_behind() {
                 }
             }
         }
+    }
+}
+
+/// Fails each call that records a fence once; for policies on the shared arena also those that wait or give back. What waits
+/// keeps waiting and what could not go stays: nothing is lost, nothing unsafe.
+#[test]
+fn broken_calls_leave_nothing_behind() {
+    let mut trace = traces::random(8, 260, true);
+    // A program's own wait that fails ends the run.
+    trace.events.retain(|e| !matches!(e.kind(), EventKind::SyncStream | EventKind::SyncDevice));
+    let trace = Arc::new(trace);
+    let total = traces::peak_live(&trace) * 11 / 10;
+    let on_arena = ["best-fit", "bump"].map(PolicySpec::named).into_iter();
+    let on_arena = on_arena.chain(compositions().into_iter().step_by(5)).map(|spec| (spec, true));
+    for (spec, all) in policy_specs().into_iter().map(|spec| (spec, false)).chain(on_arena) {
+        let run = |first: u64, turns: &mut Turns| {
+            let what = format!("a device whose call {first} breaks");
+            let case = Case { spec: &spec, trace: &trace, env: env(total), what, faults: true };
+            let inner = Checked::new(device(case.env.caps.total));
+            let (_, broken) = case.run(Breaking { inner, first, all, calls: 0 }, 8, turns);
+            case.all_back(&broken.inner);
+        };
+        let mut turns = Turns { calls: 0, all };
+        run(u64::MAX, &mut turns);
+        (0..turns.calls).for_each(|first| run(first, &mut Turns { calls: 0, all }));
+    }
+}
+
+/// Counts the calls that [`Breaking`] counts, up to the end of the trace.
+struct Turns {
+    calls: u64,
+    all: bool,
+}
+
+impl Observer for Turns {
+    fn finish(&mut self, _: &RunEnd, ledger: &Ledger) {
+        let count = |op: DeviceOp| ledger.calls[op as usize];
+        let rest = count(DeviceOp::Synchronize) + count(DeviceOp::Free);
+        self.calls = count(DeviceOp::Record) + if self.all { rest } else { 0 };
     }
 }
 
