@@ -112,7 +112,8 @@ impl<'a> Search<'a> {
 
     /// Two pools whose owners are gone were released in another order.
     fn out_of_order(&mut self, c: &Conflict, lot: u32) -> bool {
-        let wanted = self.facts.lot[c.mismatch.entry as usize];
+        // The allocator may go on where the recording has ended.
+        let wanted = self.facts.lot.get(c.mismatch.entry as usize).copied().unwrap_or(NO_LOT);
         let labels = &self.run.labels;
         wanted != NO_LOT
             && labels.pool[lot as usize].is_private()
