@@ -5,7 +5,7 @@ use super::super::config::Config;
 use super::super::size::round_size;
 use super::lots::Lot;
 use super::rewind::Start;
-use poolsim_core::recording::Recording;
+use poolsim_core::recording::{Action, Recording};
 use poolsim_core::units::Bytes;
 
 /// "No slot".
@@ -60,6 +60,13 @@ pub(super) struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Whether the first entry is the second half of a free that was complete at once, and the ring buffer cut between.
+    /// (If it was a deferred free, then this is as good: the first request notices it before anything else.)
+    pub fn starts_in_free(&self) -> bool {
+        let first = self.rec.entries.first();
+        first.is_some_and(|e| e.action == Action::FreeCompleted) && self.slot[0] != NO_SLOT
+    }
+
     /// Rounded size of a request.
     pub fn rounded(&self, size: Bytes) -> Bytes {
         round_size(self.config, size)

@@ -40,7 +40,7 @@ impl<'a> Facts<'a> {
     pub fn of(rec: &'a Recording, config: &'a Config) -> Facts<'a> {
         let start = Start::of(rec, config);
         let device_total = device::total(rec, config);
-        let lots = Lots::at_start(&start.ranges, device_total.map(|total| total + total / 8));
+        let lots = Lots::at_start(&start.ranges, device_total);
         let n = rec.entries.len();
         let facts = Facts {
             rec,
@@ -146,7 +146,9 @@ impl<'a> Reader<'a> {
         }
         let last = end - 1;
         let lot = self.facts.lot[last] as usize;
+        let half = at == 0 && end > 1 && self.facts.rec.entries[1].action != Action::FreeCompleted;
         if region.is_none()
+            && !half
             && self.facts.rec.entries[at].action == Action::FreeCompleted
             && self.facts.rec.entries[last].action == Action::Alloc
             && self.first_region_in(at).is_none()

@@ -14,7 +14,7 @@ use poolsim_core::event::{Event, EventKind};
 use poolsim_core::policy::{AllocRequest, Policy, PoolOp};
 use poolsim_core::recording::{Action, DriverAnswer};
 use poolsim_core::stack::StackId;
-use poolsim_core::units::{BlockId, Nanos, PoolId, Slot, StreamId};
+use poolsim_core::units::{BlockId, Bytes, Nanos, PoolId, Slot, StreamId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the search decided beside labels.
@@ -26,6 +26,8 @@ pub(super) struct Choices {
     pub lent: BTreeSet<u32>,
     /// Frees that look complete at once but were completed by the wait of the request that follows, by entry.
     pub waited: BTreeSet<u32>,
+    /// By how much blocks of the start are longer than they seemed, by their place in the list.
+    pub slack: BTreeMap<usize, Bytes>,
     /// Regions that the request behind them had no need of.
     pub not_own: BTreeSet<u32>,
 }
@@ -173,6 +175,9 @@ impl<'a> Run<'a> {
             let (mut shape, mut end) = group_at(entries, at);
             if shape == Shape::Free && self.choices.waited.contains(&(at as u32)) {
                 (shape, end) = (Shape::FreeLater, at + 1);
+            }
+            if at == 0 && self.facts.starts_in_free() {
+                (shape, end) = (Shape::Free, 1);
             }
             match shape {
                 Shape::Free => self.free(at, false),
