@@ -12,9 +12,13 @@ pub mod compose;
 pub mod deferred;
 pub mod divisions;
 pub mod nearest;
+pub mod ordered;
 pub mod params;
 pub mod pytorch;
 pub mod registry;
+pub mod rmm_arena;
+pub mod rmm_binning;
+pub mod rmm_pool;
 pub mod spec;
 pub mod stage;
 

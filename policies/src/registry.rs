@@ -144,7 +144,7 @@ macro_rules! policies {
     };
 }
 
-policies! { pytorch, best_fit, bump, compose }
+policies! { pytorch, best_fit, bump, rmm_pool, rmm_arena, rmm_binning, compose }
 
 /// A set of policies. A value, so that a program outside this repository can add its own.
 #[derive(Clone, Debug)]

@@ -19,11 +19,17 @@ const BARRIERS: [DeviceOp; 6] = [
 pub struct StreamOrder {
     freed: BTreeMap<(DevAddr, Bytes), StreamId>,
     barriers: u64,
+    host_waits: u64,
+    /// The host waited in the present step: what is freed in it is used by nobody.
+    host_waited: bool,
 }
 
 impl StreamOrder {
     /// Before anything else about a step: forgets everything if there was a barrier in it.
     pub fn see(&mut self, ledger: &Ledger) {
+        let host_waits = ledger.calls[DeviceOp::Synchronize as usize];
+        self.host_waited = host_waits != self.host_waits;
+        self.host_waits = host_waits;
         let barriers = BARRIERS.iter().map(|&op| ledger.calls[op as usize]).sum();
         if barriers != self.barriers {
             self.barriers = barriers;
@@ -32,7 +38,9 @@ impl StreamOrder {
     }
 
     pub fn freed(&mut self, addr: DevAddr, size: Bytes, stream: StreamId) {
-        self.freed.insert((addr, size), stream);
+        if !self.host_waited {
+            self.freed.insert((addr, size), stream);
+        }
     }
 
     pub fn granted(&self, addr: DevAddr, size: Bytes, stream: StreamId) -> Result<(), String> {
