@@ -281,7 +281,7 @@ impl<R: Read, F: Fold> Machine<R, F> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn recall(&mut self, index: u64) -> Result<(), TraceError> {
         let objects = &self.objects;
         match self.memo.get(index, |value| objects.settled(value)) {

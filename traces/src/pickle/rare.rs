@@ -143,7 +143,7 @@ impl<R: Read, F: Fold> Machine<R, F> {
         match self.source.line()? {
             Some(line) => Ok(line.to_vec()),
             None => Err(self.refused(
-                "a line of text is longer than 256 KiB; nothing in a snapshot is, so the file is \
+                "a line of text is longer than 512 KiB; nothing in a snapshot is, so the file is \
                  damaged or not a snapshot",
             )),
         }

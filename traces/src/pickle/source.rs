@@ -5,7 +5,8 @@ use poolsim_core::TraceError;
 use poolsim_core::error::{Place, TraceErrorKind};
 use std::io::Read;
 
-const BUFFER: usize = 256 << 10;
+/// Twice that of the file's own buffer, which a read past half of this one goes around.
+const BUFFER: usize = 512 << 10;
 
 /// Bytes of a stream, in order, with the offset of the next one.
 pub struct Source<R> {

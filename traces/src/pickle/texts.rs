@@ -2,6 +2,7 @@
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 /// A string in [`Texts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,26 +36,33 @@ impl Texts {
     /// The id of a string; equal strings have equal ids.
     pub fn intern(&mut self, text: &str) -> TextId {
         let Texts { all, ends, ids, hasher } = self;
-        let hash = hasher.hash_one(text);
-        if let Some(&id) = ids.find(hash, |&id| slice(all, ends, id) == text) {
+        let hash = hasher.hash_one(text.as_bytes());
+        if let Some(&id) = ids.find(hash, |&id| bytes(all, ends, id) == text.as_bytes()) {
             return TextId(id);
         }
         // 2^32 distinct strings are at least 16 GiB of text and 16 GiB of ends.
         let id = u32::try_from(ends.len()).expect("fewer than 2^32 distinct strings");
         all.push_str(text);
         ends.push(all.len());
-        ids.insert_unique(hash, id, |&id| hasher.hash_one(slice(all, ends, id)));
+        ids.insert_unique(hash, id, |&id| hasher.hash_one(bytes(all, ends, id)));
         TextId(id)
     }
 
     /// The string with this id.
     pub fn get(&self, id: TextId) -> &str {
-        slice(&self.all, &self.ends, id.0)
+        &self.all[range(&self.ends, id.0)]
     }
 }
 
-fn slice<'a>(all: &'a str, ends: &[usize], id: u32) -> &'a str {
+/// Bytes compare and hash without a look for character boundaries.
+#[inline]
+fn bytes<'a>(all: &'a str, ends: &[usize], id: u32) -> &'a [u8] {
+    &all.as_bytes()[range(ends, id)]
+}
+
+#[inline]
+fn range(ends: &[usize], id: u32) -> Range<usize> {
     let id = id as usize;
     let start = if id == 0 { 0 } else { ends[id - 1] };
-    &all[start..ends[id]]
+    start..ends[id]
 }

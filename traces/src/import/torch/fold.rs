@@ -198,8 +198,7 @@ impl Snapshot {
                 _ => {}
             }
         }
-        let (name_text, file_text) = (reader.texts.get(name), reader.texts.get(file));
-        let index = self.rows.frame((name, file, line), name_text, file_text);
+        let index = self.rows.frame((name, file, line), reader.texts);
         Folded { kind: FRAME, index }
     }
 

@@ -1,6 +1,6 @@
 //! What a snapshot's dicts become as they are read: rows of fixed size, for all devices together.
 
-use crate::pickle::{TextId, Value};
+use crate::pickle::{TextId, Texts, Value};
 use hashbrown::HashMap;
 use poolsim_core::heap::BlockState;
 use poolsim_core::recording::Entry;
@@ -141,10 +141,12 @@ pub struct Rows {
 
 impl Rows {
     /// The number of a frame.
-    pub fn frame(&mut self, key: (TextId, TextId, u32), name: &str, file: &str) -> u32 {
+    #[inline]
+    pub fn frame(&mut self, key: (TextId, TextId, u32), texts: &Texts) -> u32 {
         let stacks = &mut self.stacks;
         *self.frames.entry(key).or_insert_with(|| {
-            stacks.intern_frame(Frame { name: name.into(), file: file.into(), line: key.2 })
+            let (name, file) = (texts.get(key.0).into(), texts.get(key.1).into());
+            stacks.intern_frame(Frame { name, file, line: key.2 })
         })
     }
 }
