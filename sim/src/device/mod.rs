@@ -7,6 +7,7 @@ mod placement;
 #[cfg(test)]
 mod placement_score;
 pub mod profile;
+mod quotes;
 mod ranges;
 mod slabs;
 mod space;
@@ -25,6 +26,7 @@ use poolsim_core::{
     Action, Backing, Bytes, DevAddr, Device, DeviceCaps, DeviceError, FenceId, Ledger, Nanos,
     PageId, Range, RangeId, StreamId, SyncScope,
 };
+use quotes::Quotes;
 use ranges::RangeTable;
 use slabs::footprint;
 use streams::Fences;
@@ -49,6 +51,7 @@ pub struct SimDevice {
     pages: PageTable,
     fences: Fences,
     ledger: Ledger,
+    quotes: Quotes,
     metered: bool,
     keep_log: bool,
     log: Vec<Decision>,
@@ -79,6 +82,7 @@ impl SimDevice {
             pages: PageTable::default(),
             fences: Fences::default(),
             ledger: Ledger::default(),
+            quotes: Quotes::default(),
             metered: true,
             keep_log,
             log: Vec::new(),
@@ -373,8 +377,8 @@ impl Device for SimDevice {
     }
 
     fn charge(&mut self, op: DeviceOp, calls: u64, bytes: Bytes) {
-        let each = bytes.checked_div(calls).unwrap_or(0);
-        let time = self.profile.cost(op, each) * calls;
+        let each = if calls == 1 { bytes } else { bytes.checked_div(calls).unwrap_or(0) };
+        let time = self.quotes.cost(&self.profile, op, each) * calls;
         self.ledger.charge_many(op, calls, bytes, time);
     }
 
