@@ -151,8 +151,7 @@ fn entry(
             p.text("pool_id");
             p.pair(pool(rec, id));
         }
-        // A recorder of stacks writes an empty list where it found none.
-        if rec.header.knows.stacks {
+        if entry.stack != StackId::NONE {
             p.text("frames");
             stack(p, entry.stack, shared)?;
         }
