@@ -7,9 +7,10 @@
 //! ```
 //!
 //! Blocks of a range form a list in address order. Free neighbours are merged at once, so no two free
-//! blocks touch. A *lane* is a pool on a stream: blocks never change lanes, because memory that is free
-//! in one stream's order is not free in another's. A range is *idle* while one free block covers it and
-//! its pool may give memory back; idle ranges are kept in the order in which they became so.
+//! blocks touch. A *lane* is a pool on a stream: blocks do not change lanes, because memory that is free
+//! in one stream's order is not free in another's, unless an allocator orders the streams
+//! ([`Arena::move_to_lane`]). A range is *idle* while one free block covers it and its pool may give memory
+//! back; idle ranges are kept in the order in which they became so.
 //!
 //! The arena owns all facts on blocks. A placement stage owns an index over [`BlockId`]s and nothing more.
 
@@ -56,6 +57,8 @@ pub struct Arena {
     lanes: Lanes,
     idle: IdleList,
     limit: Option<Bytes>,
+    /// Blocks may be in other lanes than their ranges.
+    lanes_move: bool,
     stats: PoolStats,
 }
 
@@ -147,27 +150,9 @@ impl Arena {
     /// becomes a free block of its own, which is returned.
     #[inline]
     pub fn occupy(&mut self, block: BlockId, size: Bytes, req: &AllocRequest) -> Option<BlockId> {
-        let b = *self.block(block);
-        debug_assert!(b.state == BlockState::Free && b.size >= size && size >= req.size);
-        if b.prev == NONE && b.next == NONE {
-            self.idle.unlink(&mut self.ranges, b.range);
-        }
-        let rest = (b.size > size).then(|| {
-            let rest = self.add_block(Block {
-                addr: b.addr + size,
-                size: b.size - size,
-                requested: 0,
-                prev: block,
-                ..b
-            });
-            if b.next != NONE {
-                self.block_mut(b.next).prev = rest;
-            }
-            self.block_mut(block).next = rest;
-            rest
-        });
+        debug_assert!(self.is_free(block) && self.size(block) >= size && size >= req.size);
+        let rest = self.cut(block, size);
         let b = self.block_mut(block);
-        b.size = size;
         b.requested = req.size;
         b.slot = req.slot;
         b.state = BlockState::Allocated;
@@ -176,6 +161,51 @@ impl Arena {
         self.stats.allocated.add(size);
         self.stats.active.add(size);
         rest
+    }
+
+    /// Cuts a free block that is in no index after its first `size` bytes, of which it has more. Returns the rest.
+    pub fn split(&mut self, block: BlockId, size: Bytes) -> BlockId {
+        debug_assert!(self.is_free(block) && self.size(block) > size && size > 0);
+        self.cut(block, size).expect("the block is longer than its first part")
+    }
+
+    /// Makes a free block, which may cover a range, one of `size` bytes; returns the rest, if any.
+    #[inline]
+    fn cut(&mut self, block: BlockId, size: Bytes) -> Option<BlockId> {
+        let b = *self.block(block);
+        if b.prev == NONE && b.next == NONE {
+            self.idle.unlink(&mut self.ranges, b.range);
+        }
+        if b.size == size {
+            return None;
+        }
+        let rest = self.add_block(Block {
+            addr: b.addr + size,
+            size: b.size - size,
+            requested: 0,
+            prev: block,
+            ..b
+        });
+        if b.next != NONE {
+            self.block_mut(b.next).prev = rest;
+        }
+        let b = self.block_mut(block);
+        b.next = rest;
+        b.size = size;
+        Some(rest)
+    }
+
+    /// Moves a block to another lane than its range's, for allocators whose blocks change streams.
+    #[inline]
+    pub fn move_to_lane(&mut self, block: BlockId, lane: LaneId) {
+        self.block_mut(block).lane = lane;
+        self.lanes_move = true;
+    }
+
+    /// The block after this one in its range.
+    #[inline]
+    pub fn following(&self, block: BlockId) -> Option<BlockId> {
+        Some(self.block(block).next).filter(|&next| next != NONE)
     }
 
     /// What the program gets for a block in use.
@@ -255,8 +285,7 @@ impl Arena {
 
     /// The blocks of a range in address order.
     pub fn blocks_of(&self, range: RangeNo) -> impl Iterator<Item = BlockId> {
-        let first = Some(self.ranges[range].first);
-        std::iter::successors(first, |b| Some(self.block(*b).next).filter(|&b| b != NONE))
+        std::iter::successors(Some(self.ranges[range].first), |&b| self.following(b))
     }
 
     /// Counts a refusal, and says why: no `rounded` bytes for a request of `requested` bytes in a lane.

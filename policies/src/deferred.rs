@@ -13,8 +13,10 @@ pub struct DeferredFrees {
     uses: FxHashMap<BlockId, Vec<StreamId>>,
     waiting: FxHashMap<FenceId, BlockId>,
     fences_left: FxHashMap<BlockId, u32>,
-    /// Fences that the device refused to record; they are tried again at every settling.
+    /// Fences that the device refused to record, as it refused to wait.
     unrecorded: Vec<(BlockId, StreamId)>,
+    /// Blocks with no fence left, not reported yet.
+    done: Vec<BlockId>,
     passed: Vec<FenceId>,
 }
 
@@ -22,7 +24,12 @@ impl DeferredFrees {
     /// Whether no free waits. The cheap test for the hot path.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.fences_left.is_empty()
+        self.fences_left.is_empty() && self.done.is_empty()
+    }
+
+    /// Blocks that still wait, in no particular order.
+    pub fn waiting(&self) -> impl Iterator<Item = BlockId> {
+        self.fences_left.keys().copied()
     }
 
     /// A live block is used on a stream other than its own.
@@ -34,6 +41,8 @@ impl DeferredFrees {
     }
 
     /// The program freed a block with uses noted: takes the fences that it has to wait for.
+    #[cold]
+    #[inline(never)]
     pub fn defer(&mut self, dev: &mut dyn Device, block: BlockId) {
         let uses = self.uses.remove(&block).unwrap_or_default();
         self.fences_left.insert(block, uses.len() as u32);
@@ -42,12 +51,23 @@ impl DeferredFrees {
         }
     }
 
+    /// Without a fence, the host waits instead; if that fails too, both are tried again later.
     fn record(&mut self, dev: &mut dyn Device, block: BlockId, stream: StreamId) {
         match dev.record(stream) {
             Ok(fence) => {
                 self.waiting.insert(fence, block);
             }
+            Err(_) if dev.synchronize(SyncScope::Device).is_ok() => self.count_down(block),
             Err(_) => self.unrecorded.push((block, stream)),
+        }
+    }
+
+    fn count_down(&mut self, block: BlockId) {
+        let left = self.fences_left.get_mut(&block).expect("a fence waits for a deferred block");
+        *left -= 1;
+        if *left == 0 {
+            self.fences_left.remove(&block);
+            self.done.push(block);
         }
     }
 
@@ -59,15 +79,11 @@ impl DeferredFrees {
         let mut passed = std::mem::take(&mut self.passed);
         dev.poll(&mut passed);
         for fence in passed.drain(..) {
-            let Some(block) = self.waiting.remove(&fence) else { continue };
-            let left =
-                self.fences_left.get_mut(&block).expect("a fence waits for a deferred block");
-            *left -= 1;
-            if *left == 0 {
-                self.fences_left.remove(&block);
-                free.push(block);
+            if let Some(block) = self.waiting.remove(&fence) {
+                self.count_down(block);
             }
         }
+        free.append(&mut self.done);
         self.passed = passed;
     }
 

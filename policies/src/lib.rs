@@ -9,14 +9,16 @@ pub mod best_fit;
 pub mod bump;
 pub mod caching;
 pub mod compose;
-pub mod cuda_async;
-pub mod cuda_malloc;
 pub mod deferred;
 pub mod divisions;
 pub mod nearest;
+pub mod ordered;
 pub mod params;
 pub mod pytorch;
 pub mod registry;
+pub mod rmm_arena;
+pub mod rmm_binning;
+pub mod rmm_pool;
 pub mod spec;
 pub mod stage;
 

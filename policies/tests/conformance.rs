@@ -3,13 +3,14 @@
 
 mod common;
 
+use common::breaking::Breaking;
 use common::order::StreamOrder;
 use common::{ROOMY, compositions, device, env, policy_specs, registry, traces};
 use poolsim_core::record::{Decision, OomRecord};
 use poolsim_core::units::MIB;
 use poolsim_core::{
-    BlockState, Bytes, DevAddr, Event, EventKind, HeapImage, OomCause, Policy, PoolId,
-    ReplayTarget, Slot, Trace, TraceReader,
+    BlockState, Bytes, DevAddr, DeviceOp, Event, EventKind, HeapImage, Ledger, OomCause, Policy,
+    PoolId, ReplayTarget, Slot, Trace, TraceReader,
 };
 use poolsim_policies::{BuildEnv, OomRule, PolicySpec};
 use poolsim_sim::adapt::{Checked, Faulty};
@@ -25,8 +26,8 @@ struct Refusals {
     rules: &'static [OomRule],
     largest: Bytes,
     roomy: bool,
-    /// Whether a parameter may be a limit.
-    tuned: bool,
+    /// Whether the spec sets any.
+    parameters: bool,
     dropped: BTreeSet<PoolId>,
     open: i64,
     wrong: Option<String>,
@@ -34,7 +35,8 @@ struct Refusals {
 
 impl Refusals {
     fn check(&self, oom: &OomRecord, image: &HeapImage, free: Bytes) -> Result<(), String> {
-        let own_limit = self.tuned && oom.cause == OomCause::Limit;
+        // A parameter may be a limit of the policy's own.
+        let own_limit = oom.cause == OomCause::Limit && self.parameters;
         if self.roomy && oom.requested <= self.largest && !own_limit {
             return Err(format!("refused on a device of {ROOMY} bytes: {oom:?}"));
         }
@@ -55,8 +57,6 @@ impl Refusals {
                     same && b.state == BlockState::Free && b.size >= oom.rounded
                 }),
                 OomRule::DeviceLacks => free >= oom.rounded.next_multiple_of(2 * MIB),
-                OomRule::PageLacks => free >= 32 * MIB,
-                OomRule::FractionOfRequests => false,
             };
             if broken {
                 return Err(format!("{rule:?} does not hold: {oom:?}, device has {free} free"));
@@ -106,8 +106,7 @@ struct Order {
 
 impl Observer for Order {
     fn on_step(&mut self, step: &Step<'_>) {
-        // What a free itself waited for is done.
-        let waited = self.order.see(step.ledger);
+        self.order.see(step.ledger);
         let event = step.event;
         match (event.kind(), step.outcome) {
             (kind, Outcome::Granted(grant)) => {
@@ -116,12 +115,12 @@ impl Observer for Order {
                 }
                 if kind.makes_live() {
                     self.held.insert(event.slot, (grant.addr, grant.size));
-                } else if !waited {
+                } else {
                     self.order.freed(grant.addr, grant.size, event.stream);
                 }
             }
             (EventKind::Free | EventKind::FreeLater, Outcome::Done) => {
-                if let Some((addr, size)) = self.held.remove(&event.slot).filter(|_| !waited) {
+                if let Some((addr, size)) = self.held.remove(&event.slot) {
                     self.order.freed(addr, size, event.stream);
                 }
             }
@@ -130,24 +129,13 @@ impl Observer for Order {
     }
 }
 
-/// Never more than the fraction that the process may take, in bytes held from the device or in bytes asked for.
-struct Bounded {
-    limit: Bytes,
-    of_requests: bool,
-    /// Bytes asked for by what the program holds.
-    asked: Bytes,
-}
+/// Never more than the fraction that the process may take.
+struct Bounded(Bytes);
 
 impl Observer for Bounded {
     fn on_step(&mut self, step: &Step<'_>) {
-        let size = step.event.size;
-        match (step.event.kind(), step.outcome) {
-            (EventKind::Alloc, Outcome::Granted(_)) => self.asked += size,
-            (EventKind::Free | EventKind::FreeLater, Outcome::Done) => self.asked -= size,
-            _ => {}
-        }
-        let held = if self.of_requests { self.asked } else { step.stats.reserved.current };
-        assert!(held <= self.limit, "event {}: {held} bytes are held", step.index);
+        let reserved = step.stats.reserved.current;
+        assert!(reserved <= self.0, "event {}: {reserved} bytes reserved", step.index);
     }
 }
 
@@ -180,7 +168,7 @@ impl Case<'_> {
             roomy: !self.faults
                 && self.env.caps.total == ROOMY
                 && self.env.memory_fraction.is_none(),
-            tuned: !self.spec.items.is_empty(),
+            parameters: !self.spec.items.is_empty(),
             ..Refusals::default()
         };
         let (mut judge, mut order) = (Judge::every(every), Order::default());
@@ -265,10 +253,7 @@ fn a_memory_fraction_is_a_limit() {
         let case =
             Case { spec, trace: &trace, env, what: "a memory fraction".into(), faults: false };
         let limit = (total as f64 * 0.4) as Bytes;
-        let def = registry().resolve(spec).expect("a spec").def;
-        let of_requests = def.refuses.contains(&OomRule::FractionOfRequests);
-        let mut bounded = Bounded { limit, of_requests, asked: 0 };
-        case.run(Checked::new(device(total)), 16, &mut bounded);
+        case.run(Checked::new(device(total)), 16, &mut Bounded(limit));
     }
 }
 
@@ -293,6 +278,45 @@ fn failing_calls_leave_nothing_behind() {
                 }
             }
         }
+    }
+}
+
+/// Fails each call that records a fence once; for policies on the shared arena also those that wait or give back. What waits
+/// keeps waiting and what could not go stays: nothing is lost, nothing unsafe.
+#[test]
+fn broken_calls_leave_nothing_behind() {
+    let mut trace = traces::random(8, 260, true);
+    // A program's own wait that fails ends the run.
+    trace.events.retain(|e| !matches!(e.kind(), EventKind::SyncStream | EventKind::SyncDevice));
+    let trace = Arc::new(trace);
+    let total = traces::peak_live(&trace) * 11 / 10;
+    let on_arena = ["best-fit", "bump"].map(PolicySpec::named).into_iter();
+    let on_arena = on_arena.chain(compositions().into_iter().step_by(5)).map(|spec| (spec, true));
+    for (spec, all) in policy_specs().into_iter().map(|spec| (spec, false)).chain(on_arena) {
+        let run = |first: u64, turns: &mut Turns| {
+            let what = format!("a device whose call {first} breaks");
+            let case = Case { spec: &spec, trace: &trace, env: env(total), what, faults: true };
+            let inner = Checked::new(device(case.env.caps.total));
+            let (_, broken) = case.run(Breaking { inner, first, all, calls: 0 }, 8, turns);
+            case.all_back(&broken.inner);
+        };
+        let mut turns = Turns { calls: 0, all };
+        run(u64::MAX, &mut turns);
+        (0..turns.calls).for_each(|first| run(first, &mut Turns { calls: 0, all }));
+    }
+}
+
+/// Counts the calls that [`Breaking`] counts, up to the end of the trace.
+struct Turns {
+    calls: u64,
+    all: bool,
+}
+
+impl Observer for Turns {
+    fn finish(&mut self, _: &RunEnd, ledger: &Ledger) {
+        let count = |op: DeviceOp| ledger.calls[op as usize];
+        let rest = count(DeviceOp::Synchronize) + count(DeviceOp::Free);
+        self.calls = count(DeviceOp::Record) + if self.all { rest } else { 0 };
     }
 }
 

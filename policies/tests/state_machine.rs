@@ -66,11 +66,10 @@ impl Model {
         }
     }
 
-    /// A wait, of the host or between streams, the policy's own ones included, may end every pending use.
+    /// A host wait, the policy's own ones included, may end every pending use.
     fn after(&mut self, device: &dyn ReplayTarget) {
         self.order.see(device.ledger());
-        let calls = |op: DeviceOp| device.ledger().calls[op as usize];
-        let waits = calls(DeviceOp::Synchronize) + calls(DeviceOp::Wait);
+        let waits = device.ledger().calls[DeviceOp::Synchronize as usize];
         if waits != self.waits {
             self.in_use.retain(|_, u| !u.pending);
         }

@@ -114,19 +114,21 @@ impl Judge {
                 }
                 Ok(())
             }
-            // A free that waited by itself has nothing left to wait for.
-            (EventKind::FreeLater, _) if waited => {
-                self.release(slot);
-                Ok(())
-            }
             (EventKind::Free, _) => {
-                self.release(slot);
+                self.unplaced.remove(&slot);
+                if let Some(addr) = self.by_slot.remove(&slot) {
+                    self.held.remove(&addr);
+                }
                 Ok(())
             }
             (EventKind::FreeLater, _) => {
                 self.unplaced.remove(&slot);
                 if let Some(held) = self.by_slot.get(&slot).and_then(|a| self.held.get_mut(a)) {
                     held.hold = Hold::Pending;
+                }
+                if waited {
+                    // The free itself waited, as one may that cannot take a fence.
+                    self.forget_pending(Some(slot));
                 }
                 Ok(())
             }
@@ -138,13 +140,6 @@ impl Judge {
                 self.pool_event(kind, step.event.pool());
                 Ok(())
             }
-        }
-    }
-
-    fn release(&mut self, slot: Slot) {
-        self.unplaced.remove(&slot);
-        if let Some(addr) = self.by_slot.remove(&slot) {
-            self.held.remove(&addr);
         }
     }
 

@@ -1,13 +1,15 @@
-//! Reads a snapshot and says what that cost: `cargo run --release -p poolsim-traces --example read_snapshot FILE`.
+//! Reads a snapshot and says what that cost, and writes it again if asked to:
+//! `cargo run --release -p poolsim-traces --example read_snapshot FILE [OUT.pickle]`.
 //!
 //! Prints the entries read, the CPU and wall seconds taken, and the peak memory of the process (Linux).
 
+use poolsim_traces::export::write_torch_snapshot;
 use poolsim_traces::{OpenOptions, Source, open};
 use std::path::Path;
 use std::time::Instant;
 
 fn main() {
-    let path = std::env::args().nth(1).expect("usage: read_snapshot FILE");
+    let path = std::env::args().nth(1).expect("usage: read_snapshot FILE [OUT.pickle]");
     let started = Instant::now();
     let opened = open(Path::new(&path), &OpenOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     let wall = started.elapsed().as_secs_f64();
@@ -31,4 +33,8 @@ fn main() {
         opened.format,
         peak.trim_start_matches("VmHWM:").trim()
     );
+    if let (Source::Recording(recording), Some(out)) = (&opened.source, std::env::args().nth(2)) {
+        let mut file = std::fs::File::create(out).expect("the output can be created");
+        write_torch_snapshot(&mut file, recording).expect("the output can be written");
+    }
 }

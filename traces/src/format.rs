@@ -169,7 +169,11 @@ impl Trailer {
         }
         let (mut offset, mut first_event, mut first_time) = (0u64, 0u64, 0u64);
         for _ in 0..varint::take(input)? {
-            offset = offset.checked_add(varint::take(input)?)?;
+            let step = varint::take(input)?;
+            if step == 0 {
+                return None; // One frame listed many times would be an endless trace in a short file.
+            }
+            offset = offset.checked_add(step)?;
             let events: u32 = varint::take_as(input)?;
             first_time = first_time.checked_add(varint::take(input)?)?;
             trailer.frames.push(FrameIndex { offset, first_event, events, first_time });

@@ -9,6 +9,7 @@ use poolsim_core::stack::{Frame, StackId};
 use poolsim_core::{
     Batch, Event, EventKind, EventSource, PoolId, Slot, StreamId, Trace, TraceHeader,
 };
+use poolsim_traces::format::HEADER_DICTIONARY;
 use poolsim_traces::{Digester, PstReader, PstWriter, Tables, digest, read_all};
 use proptest::prelude::*;
 
@@ -46,6 +47,20 @@ proptest! {
         if at != 10 && at != 11 {
             prop_assert!(PstReader::from_bytes(bytes).and_then(read_all).is_err());
         }
+    }
+
+    #[test]
+    fn changed_content_with_a_right_checksum_never_panics(
+        trace in legal_trace(60),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        section in any::<prop::sample::Index>(),
+    ) {
+        let file = change_section(&pst_bytes(&trace), section, &changes);
+        let _ = PstReader::recover_bytes(file.clone()).and_then(read_all);
+        let Ok(read) = PstReader::from_bytes(file).and_then(read_all) else { return Ok(()) };
+        // What is still readable is legal as far as a .pst promises it.
+        let mut writer = PstWriter::new(Vec::new(), &read.header).unwrap();
+        writer.write(&read.events, &[]).unwrap();
     }
 
     #[test]
@@ -238,4 +253,58 @@ fn rename_section(bytes: &mut [u8], from: &[u8; 4], to: &[u8; 4]) -> bool {
         }
     }
     found
+}
+
+/// Changes bytes of one section's uncompressed content and puts it back with a right checksum.
+fn change_section(
+    file: &[u8],
+    which: prop::sample::Index,
+    changes: &[(prop::sample::Index, u8)],
+) -> Vec<u8> {
+    let starts: Vec<usize> = sections(file);
+    let which = which.index(starts.len());
+    let (start, end) = (starts[which], *starts.get(which + 1).unwrap_or(&(file.len() - 8)));
+    let tag: [u8; 4] = file[start..start + 4].try_into().unwrap();
+    let payload = &file[start + 12..end];
+    let change = |raw: &mut Vec<u8>| {
+        for (at, byte) in changes {
+            let at = at.index(raw.len());
+            raw[at] = *byte;
+        }
+    };
+    let dictionary = if &tag == b"HEAD" { HEADER_DICTIONARY } else { &[] };
+    let mut changed = Vec::new();
+    if &tag == b"TAIL" {
+        changed.extend_from_slice(payload);
+        change(&mut changed);
+    } else {
+        let skip = payload.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+        let mut unpack = zstd::bulk::Decompressor::with_dictionary(dictionary).unwrap();
+        let mut raw = unpack.decompress(&payload[skip..], 1 << 20).unwrap();
+        change(&mut raw);
+        changed.extend_from_slice(&payload[..skip]);
+        let mut pack = zstd::bulk::Compressor::with_dictionary(3, dictionary).unwrap();
+        changed.extend_from_slice(&pack.compress(&raw).unwrap());
+    }
+    let mut out = file[..start].to_vec();
+    out.extend_from_slice(&tag);
+    out.extend_from_slice(&(changed.len() as u32).to_le_bytes());
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&out[start..]);
+    crc.update(&changed);
+    out.extend_from_slice(&crc.finalize().to_le_bytes());
+    out.extend_from_slice(&changed);
+    out.extend_from_slice(&file[end..]);
+    out
+}
+
+/// Where the sections of a whole file start.
+fn sections(file: &[u8]) -> Vec<usize> {
+    let mut starts = vec![];
+    let mut at = 12;
+    while at < file.len() - 8 {
+        starts.push(at);
+        at += 12 + u32::from_le_bytes(file[at + 4..at + 8].try_into().unwrap()) as usize;
+    }
+    starts
 }

@@ -93,7 +93,11 @@ impl Default for IdleList {
 }
 
 impl IdleList {
+    /// Does nothing if the range is idle already.
     pub(super) fn push(&mut self, ranges: &mut Ranges, range: RangeNo) {
+        if ranges[range].idle {
+            return;
+        }
         let newest = std::mem::replace(&mut self.newest, range);
         let entry = &mut ranges[range];
         (entry.idle, entry.older, entry.newer) = (true, newest, NO_RANGE);
@@ -216,6 +220,11 @@ impl Arena {
         self.idle.bytes
     }
 
+    /// The arena's own limit.
+    pub fn limit(&self) -> Option<Bytes> {
+        self.limit
+    }
+
     /// Whether `size` more bytes stay within the arena's own limit.
     pub fn within_limit(&self, size: Bytes) -> bool {
         self.limit.is_none_or(|limit| self.stats.reserved.current.saturating_add(size) <= limit)
@@ -229,7 +238,17 @@ impl Arena {
         size: Bytes,
         lane: LaneId,
     ) -> Result<BlockId, DeviceError> {
-        let size = size.next_multiple_of(dev.caps().granule);
+        let granule = dev.caps().granule;
+        self.reserve_exactly(dev, size.next_multiple_of(granule), lane)
+    }
+
+    /// The same, without rounding up to granules, for allocators that ask `cudaMalloc` for odd sizes.
+    pub fn reserve_exactly(
+        &mut self,
+        dev: &mut dyn Device,
+        size: Bytes,
+        lane: LaneId,
+    ) -> Result<BlockId, DeviceError> {
         if !self.within_limit(size) {
             let free = self.limit.unwrap_or(0).saturating_sub(self.stats.reserved.current);
             return Err(DeviceError::OutOfMemory { asked: size, free });

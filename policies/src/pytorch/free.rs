@@ -3,9 +3,9 @@
 use super::Pytorch;
 use super::blocks::{ALLOCATED, Block, EXPANDABLE, MAPPED, SHARED};
 use super::heap::class_index;
-use poolsim_core::device::{Device, SyncScope};
+use poolsim_core::device::Device;
 use poolsim_core::recording::Action;
-use poolsim_core::units::StreamId;
+use poolsim_core::units::{BlockId, PoolId, StreamId};
 
 impl Pytorch {
     /// `free(block)`: the program gives the block back.
@@ -21,7 +21,7 @@ impl Pytorch {
         }
         if freed.is(SHARED) {
             self.stats.free_pending(freed.size_class(), freed.size());
-            self.fence(dev, id);
+            self.deferred.defer(dev, BlockId(id));
         } else {
             self.stats.free(freed.size_class(), freed.size(), freed.requested);
             self.merge_and_index(id, freed);
@@ -34,66 +34,50 @@ impl Pytorch {
             return;
         }
         self.blocks.get_mut(id).flags |= SHARED;
-        let streams = self.shared_on.entry(id).or_default();
-        if !streams.contains(&stream) {
-            streams.push(stream);
-        }
+        self.deferred.note_use(BlockId(id), stream);
     }
 
-    /// Takes a fence of every stream that used the block. PyTorch takes those of frees during a redirection only
-    /// when it is over. Here they are taken at the free, when the device is told what they wait for, and are not looked at
-    /// before the redirection is over: the frees complete at the same malloc.
-    #[cold]
-    fn fence(&mut self, dev: &mut dyn Device, id: u32) {
-        let streams = self.shared_on.remove(&id).unwrap_or_default();
-        let mut left = 0;
-        for stream in streams {
-            // A stream on which no fence can be recorded has no work either.
-            if let Ok(fence) = dev.record(stream) {
-                self.waiting.insert(fence, id);
-                left += 1;
-            }
-        }
-        if left == 0 {
-            self.complete_late(dev, id);
-        } else {
-            self.fences_left.insert(id, left);
-        }
-    }
-
-    /// `process_events`: completes frees whose fences have passed.
+    /// `process_events`: completes frees whose fences have passed. PyTorch takes the fences of frees during a redirection
+    /// only when it is over. Here they are taken at the free, when the device is told what they wait for, and are not
+    /// looked at before the redirection is over: the frees complete at the same malloc.
     #[cold]
     #[inline(never)]
     pub(super) fn process_events(&mut self, dev: &mut dyn Device) {
-        self.collect_passed(dev);
+        self.collect_passed(dev, None);
     }
 
-    /// `synchronize_and_free_events`: waits for every fence and completes every pending free.
-    pub(super) fn wait_for_events(&mut self, dev: &mut dyn Device) {
+    /// `synchronize_and_free_events`: waits for every fence and completes every pending free; of one pool only, if
+    /// `only` names it.
+    pub(super) fn wait_for_events(&mut self, dev: &mut dyn Device, only: Option<PoolId>) {
         self.stats.syncs += 1;
-        if self.waiting.is_empty() {
+        if !self.has_pending() {
             return;
         }
-        if dev.synchronize(SyncScope::Fences).is_ok() {
-            self.collect_passed(dev);
+        if only.is_some() {
+            // What passed already is not waited for, and completes in the order in which it passed.
+            self.collect_passed(dev, only);
         }
+        let waits = |id: BlockId| only.is_none_or(|pool| self.pool_of(id.0) == pool);
+        if self.deferred.waiting().any(waits) && self.deferred.synchronize(dev).is_err() {
+            return;
+        }
+        self.collect_passed(dev, only);
     }
 
-    fn collect_passed(&mut self, dev: &mut dyn Device) {
-        let mut passed = std::mem::take(&mut self.passed);
-        passed.clear();
-        dev.poll(&mut passed);
-        for fence in &passed {
-            // Fences of blocks that another policy on this device recorded are none of ours.
-            let Some(id) = self.waiting.remove(fence) else { continue };
-            let left = self.fences_left.get_mut(&id).expect("a waiting block counts its fences");
-            *left -= 1;
-            if *left == 0 {
-                self.fences_left.remove(&id);
-                self.complete_late(dev, id);
+    fn pool_of(&self, id: u32) -> PoolId {
+        self.heaps.get(self.blocks.get(id).heap).pool
+    }
+
+    /// Completes frees whose fences have passed. Those of other pools than `only` are kept for a later call.
+    fn collect_passed(&mut self, dev: &mut dyn Device, only: Option<PoolId>) {
+        self.deferred.settle(dev, &mut self.unnoticed);
+        for block in std::mem::take(&mut self.unnoticed) {
+            if only.is_none_or(|pool| self.pool_of(block.0) == pool) {
+                self.complete_late(dev, block.0);
+            } else {
+                self.unnoticed.push(block);
             }
         }
-        self.passed = passed;
     }
 
     fn complete_late(&mut self, dev: &mut dyn Device, id: u32) {
@@ -196,6 +180,6 @@ impl Pytorch {
     /// True while a free waits for fences.
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
-        !self.waiting.is_empty()
+        !(self.deferred.is_empty() && self.unnoticed.is_empty())
     }
 }

@@ -32,14 +32,14 @@ mod walk;
 pub use config::Config;
 pub use def::DEF;
 
+use crate::deferred::DeferredFrees;
 use blocks::Blocks;
 use heap::Heaps;
 use poolsim_core::device::{Device, DeviceCaps};
 use poolsim_core::error::AllocError;
 use poolsim_core::heap::{HeapImage, HeapVisitor};
 use poolsim_core::policy::{AllocRequest, Grant, Policy, PoolOp, PoolStats};
-use poolsim_core::units::{BlockId, Bytes, FenceId, PoolId, Slot, StreamId};
-use rustc_hash::FxHashMap;
+use poolsim_core::units::{BlockId, Bytes, PoolId, Slot, StreamId};
 use stats::Stats;
 
 /// The allocator of one device.
@@ -60,13 +60,10 @@ pub struct Pytorch {
     total: Bytes,
     /// Redirections to private pools that are open.
     open: u32,
-    /// Streams recorded on blocks that are in use.
-    shared_on: FxHashMap<u32, Vec<StreamId>>,
-    /// Fences that have not passed, by fence.
-    waiting: FxHashMap<FenceId, u32>,
-    /// Fences that each pending block still waits for.
-    fences_left: FxHashMap<u32, u32>,
-    passed: Vec<FenceId>,
+    /// Uses on other streams, and the frees that wait for them.
+    deferred: DeferredFrees,
+    /// Blocks whose fences have all passed, which no call has looked at since.
+    unnoticed: Vec<BlockId>,
 }
 
 impl Pytorch {
@@ -90,10 +87,8 @@ impl Pytorch {
             stats: Stats::default(),
             total: 0,
             open: 0,
-            shared_on: FxHashMap::default(),
-            waiting: FxHashMap::default(),
-            fences_left: FxHashMap::default(),
-            passed: Vec::new(),
+            deferred: DeferredFrees::default(),
+            unnoticed: Vec::new(),
             config,
         }
     }

@@ -85,9 +85,9 @@ impl Pytorch {
     /// page of the default pool and of pools whose owner is gone. `only` limits it to one such pool.
     pub(super) fn release_everything(&mut self, dev: &mut dyn Device, only: Option<PoolId>) {
         if only.is_some() {
-            self.wait_for_events(dev);
+            self.wait_for_events(dev, only);
         } else if self.open == 0 {
-            self.wait_for_events(dev);
+            self.wait_for_events(dev, None);
             self.release_class(dev, LARGE);
             self.release_class(dev, 1 - LARGE);
         }

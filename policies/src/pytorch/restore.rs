@@ -35,7 +35,7 @@ impl Pytorch {
         }
         let mut reservations = BTreeMap::new();
         let mut live = Vec::new();
-        for (range, blocks) in &image.ranges {
+        for (range, blocks) in image.ranges.iter().filter(|(_, blocks)| !blocks.is_empty()) {
             let taken = if range.expandable {
                 let base = bases[&(range.pool, range.stream, range.small)];
                 self.take_mapped(dev, range, blocks, base, &mut reservations, &mut live)
@@ -200,5 +200,6 @@ fn is_legal(range: &RangeView, blocks: &[BlockView]) -> bool {
         }
         at += b.size;
     }
-    !blocks.is_empty() && at == range.addr + range.size
+    // An empty range says where an expandable segment starts whose first pages are not mapped.
+    (!blocks.is_empty() || range.expandable) && at == range.addr + range.size
 }

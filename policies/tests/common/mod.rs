@@ -1,6 +1,7 @@
 //! What the tests of policies share: traces made of operations, devices, and the specs to try.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod breaking;
 pub mod order;
 #[path = "../../examples/powers.rs"]
 mod powers;

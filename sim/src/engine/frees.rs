@@ -23,12 +23,22 @@ where
         };
         self.slots.set(slot, State::Empty);
         let plain = self.used.is_empty() || !self.used.remove(&slot);
-        if self.logging {
+        if self.logging && !self.freed_before.is_empty() && self.freed_before.remove(&slot) {
+            self.completed_only(slot, block);
+        } else if self.logging {
             self.free_with_notes(slot, block, plain);
         } else {
             self.policy.free(self.target, block);
         }
         Ok(Outcome::Done)
+    }
+
+    /// A free whose request came before the trace and whose completion is its first event.
+    #[cold]
+    fn completed_only(&mut self, slot: Slot, block: BlockId) {
+        let Held { addr, size, stream } = self.held[slot.index()];
+        self.policy.free(self.target, block);
+        self.target.note(Action::FreeCompleted, addr, size, stream);
     }
 
     /// Frees and notes it. A block that was used on other streams may complete later, which the policy notes; it

@@ -140,8 +140,8 @@ fn anchors(trace: &Trace, restored: bool) -> Vec<u64> {
     let mut anchors = Vec::new();
     for (index, event) in (0u64..).zip(&trace.events) {
         let anchor = match event.kind() {
-            EventKind::Alloc | EventKind::AllocRefused | EventKind::Free => true,
-            EventKind::FreeLater => !unnoted.remove(&event.slot),
+            EventKind::Alloc | EventKind::AllocRefused => true,
+            EventKind::Free | EventKind::FreeLater => !unnoted.remove(&event.slot),
             EventKind::Preexisting => !restored,
             _ => false,
         };

@@ -151,7 +151,8 @@ fn entry(
             p.text("pool_id");
             p.pair(pool(rec, id));
         }
-        if entry.stack != StackId::NONE {
+        // A recorder of stacks writes an empty list where it found none.
+        if rec.header.knows.stacks {
             p.text("frames");
             stack(p, entry.stack, shared)?;
         }

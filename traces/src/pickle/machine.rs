@@ -91,31 +91,8 @@ impl<R: Read, F: Fold> Machine<R, F> {
     #[inline]
     fn step(&mut self, code: u8) -> Result<(), TraceError> {
         match code {
-            op::BINGET => {
-                let index = self.source.byte()?;
-                self.recall(u64::from(index))?;
-            }
-            op::LONG_BINGET => {
-                let index = u32::from_le_bytes(self.source.array()?);
-                self.recall(u64::from(index))?;
-                // Stacks are long rows of these.
-                while self.source.next_is(op::LONG_BINGET) {
-                    self.at = self.source.offset();
-                    let [_, index @ ..] = self.source.array::<5>()?;
-                    self.recall(u64::from(u32::from_le_bytes(index)))?;
-                }
-            }
-            op::MEMOIZE => {
-                let top = self.top()?;
-                self.memo.push(top);
-            }
-            op::BINPUT => {
-                let index = self.source.byte()?;
-                self.memoise(u64::from(index))?;
-            }
-            op::LONG_BINPUT => {
-                let index = u32::from_le_bytes(self.source.array()?);
-                self.memoise(u64::from(index))?;
+            op::BINGET | op::LONG_BINGET | op::MEMOIZE | op::BINPUT | op::LONG_BINPUT => {
+                self.use_memo(code)?;
             }
             op::LONG1 => {
                 let len = self.source.byte()?;
@@ -165,6 +142,40 @@ impl<R: Read, F: Fold> Machine<R, F> {
             op::TUPLE2 => self.tuple_of(2)?,
             op::FRAME => self.frame()?,
             _ => self.rare(code)?,
+        }
+        Ok(())
+    }
+
+    /// The opcodes that put into the memo and take from it.
+    #[inline(always)]
+    fn use_memo(&mut self, code: u8) -> Result<(), TraceError> {
+        match code {
+            op::BINGET => {
+                let index = self.source.byte()?;
+                self.recall(u64::from(index))?;
+            }
+            op::LONG_BINGET => {
+                let index = u32::from_le_bytes(self.source.array()?);
+                self.recall(u64::from(index))?;
+                // Stacks are long rows of these.
+                while self.source.next_is(op::LONG_BINGET) {
+                    self.at = self.source.offset();
+                    let [_, index @ ..] = self.source.array::<5>()?;
+                    self.recall(u64::from(u32::from_le_bytes(index)))?;
+                }
+            }
+            op::MEMOIZE => {
+                let top = self.top()?;
+                self.memo.push(top);
+            }
+            op::BINPUT => {
+                let index = self.source.byte()?;
+                self.memoise(u64::from(index))?;
+            }
+            _ => {
+                let index = u32::from_le_bytes(self.source.array()?);
+                self.memoise(u64::from(index))?;
+            }
         }
         Ok(())
     }

@@ -170,3 +170,20 @@ fn pages_without_a_snapshot_say_what_to_do() {
     assert_eq!(error.kind, TraceErrorKind::NoEvents);
     assert!(error.what.contains("_dump_snapshot"), "{error}");
 }
+
+#[test]
+fn annotations_without_a_clock_to_place_them_on() {
+    use poolsim_traces::import::torch::torch_json::read;
+    let marks =
+        "\"external_annotations\": [{\"stage\": \"START\", \"name\": \"a\", \"time_us\": 5},
+        {\"stage\": \"END\", \"name\": \"a\", \"time_us\": 8}], \"segments\": []";
+    let entry = "{\"action\": \"alloc\", \"addr\": 1, \"size\": 1}";
+    let spans = |traces: &str| {
+        let text = format!("{{{marks}, \"device_traces\": [{traces}]}}");
+        let imported = read(text.as_bytes(), &OpenOptions::default()).expect("is read");
+        super::recording(imported.source).annotations
+    };
+    assert_eq!(spans(&format!("[{entry}]")), []);
+    let alone = spans("[]");
+    assert_eq!((alone[0].start, alone[0].end), (0, Some(3000)));
+}

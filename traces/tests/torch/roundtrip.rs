@@ -69,7 +69,7 @@ assert [len(t) for t in traces] == [0, 11]
 assert traces[1][6]["device_free"] == 12345 and "addr" not in traces[1][6]
 assert traces[1][1]["frames"] is traces[1][3]["frames"]
 assert traces[1][1]["stream"] == -16 and traces[1][1]["addr"] == 0xffff800000000000
-assert "frames" not in traces[1][5] and traces[1][5]["time_us"] == 1790000000000009
+assert traces[1][5]["frames"] == [] and traces[1][5]["time_us"] == 1790000000000009
 assert data["allocator_settings"]["max_split_size"] == 128 << 20
 print("fine")
 "#;

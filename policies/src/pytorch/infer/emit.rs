@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// Moves a run's events into a trace, with pools numbered densely.
 pub(super) fn trace(run: Run, notes: &[String]) -> (Trace, Vec<DriverAnswer>) {
     let facts = run.facts;
-    let mut image = start::image(facts, &run.labels);
+    let mut image = start::image(facts, &run.labels, &run.choices);
     let mut used: BTreeSet<PoolId> = run.events.iter().map(Event::pool).collect();
     used.extend(&run.labels.pool);
     used.insert(PoolId::DEFAULT);

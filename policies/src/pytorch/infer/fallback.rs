@@ -85,7 +85,8 @@ impl Writer<'_, '_> {
             EventKind::EmptyCache => (0, StreamId::default()),
             _ => (e.size, e.stream),
         };
-        self.events.push(Event::new(kind, e.at, Slot(slot), size, stream, pool));
+        let at = self.events.last().map_or(e.at, |last| last.at.max(e.at));
+        self.events.push(Event::new(kind, at, Slot(slot), size, stream, pool));
         self.stacks.push(e.stack);
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Evidence {
     pub same: BTreeSet<(u32, u32)>,
     /// Regions in which nothing is released but by destroyed pools and by the request that follows.
     pub no_empty_cache: BTreeSet<u32>,
+    /// Regions that the request behind them had no need of.
+    pub not_own: BTreeSet<u32>,
     /// Groups (by their first lot) whose blocks are never split.
     pub no_split: BTreeSet<u32>,
     /// Groups (by their first lot) that lend blocks to the default pool.
@@ -142,8 +144,8 @@ pub(super) fn solve(
     evidence: &mut Evidence,
     numbers: &mut Numbers,
 ) -> Option<Labels> {
-    let sure = sure_sides(facts, evidence)?;
     loop {
+        let sure = sure_sides(facts, evidence)?;
         let mut firm = sure.clone();
         for &lot in &evidence.chosen {
             if firm[lot as usize] == Side::Unknown {
@@ -166,7 +168,9 @@ pub(super) fn solve(
             return Some(labels);
         }
         let lot = choose(facts, regions, evidence, &sides, &firm)?;
-        evidence.chosen.insert(lot);
+        if !evidence.chosen.insert(lot) {
+            return None;
+        }
     }
 }
 
@@ -185,12 +189,17 @@ fn choose(
     sides: &[Side],
     firm: &[Side],
 ) -> Option<u32> {
+    let open = |l: u32| firm[l as usize] == Side::Unknown;
+    let leaning = |l: u32| {
+        let lot = &facts.lots[l as usize];
+        lot.known.is_none() && lot.completes && !evidence.default.contains(&l)
+    };
     let mut settles: BTreeMap<u32, u64> = BTreeMap::new();
     for (a, b) in unsettled(evidence, sides) {
-        for l in [a, b] {
-            if firm[l as usize] == Side::Unknown {
-                *settles.entry(l).or_default() += 1;
-            }
+        // That a lot's requests completed frees is strong, but weaker than what is known for certain.
+        let any = open(a) || open(b);
+        for l in [a, b].into_iter().filter(|&l| open(l) || (!any && leaning(l))) {
+            *settles.entry(l).or_default() += 1;
         }
     }
     let born = |l: u32| facts.lots[l as usize].born.wrapping_add(1);
@@ -215,6 +224,7 @@ fn sure_sides(facts: &Facts, evidence: &Evidence) -> Option<Vec<Side>> {
                 (true, true) => return None,
                 (true, false) => Side::Default,
                 (false, true) => Side::Private,
+                (false, false) if lot.completes && !evidence.chosen.contains(&id) => Side::Default,
                 (false, false) => Side::Unknown,
             },
         };

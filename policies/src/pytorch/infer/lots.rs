@@ -5,7 +5,7 @@
 
 use super::super::size::SMALL_SEGMENT;
 use super::rewind::StartRange;
-use poolsim_core::units::{Bytes, DevAddr, PoolId, StreamId};
+use poolsim_core::units::{Bytes, DevAddr, GIB, PoolId, StreamId};
 use std::collections::BTreeMap;
 
 /// "No lot".
@@ -35,6 +35,8 @@ pub(super) struct Lot {
     pub first_unmap: u32,
     /// Every block in it was alone in it and lay at its start; in a reservation, at the start of a page.
     pub whole: bool,
+    /// A request that it served completed pending frees at its start, as none to a private pool does.
+    pub completes: bool,
     /// The pool that the final heap, or the recorder, says it belongs to.
     pub known: Option<PoolId>,
     /// Bytes mapped at present, while the entries are read.
@@ -55,14 +57,15 @@ impl Lot {
 pub(super) struct Lots {
     pub list: Vec<Lot>,
     living: BTreeMap<DevAddr, u32>,
-    /// Two reservations are never closer than this, if known.
-    pub reservation: Option<Bytes>,
+    /// The device's memory. A reservation is an eighth longer, so what is mapped in one is at least an eighth away from
+    /// what is mapped in the next.
+    device: Bytes,
 }
 
 impl Lots {
-    /// Lots of the ranges that are there at the start.
-    pub fn at_start(ranges: &[StartRange], reservation: Option<Bytes>) -> Lots {
-        let mut lots = Lots { reservation, ..Lots::default() };
+    /// Lots of the ranges that are there at the start, on a device with so much memory.
+    pub fn at_start(ranges: &[StartRange], device: Option<Bytes>) -> Lots {
+        let mut lots = Lots { device: device.unwrap_or(64 * GIB), ..Lots::default() };
         for r in ranges {
             if r.expandable
                 && let Some(id) = lots.last_reservation_near(r)
@@ -81,7 +84,7 @@ impl Lots {
     fn last_reservation_near(&self, r: &StartRange) -> Option<u32> {
         let (_, &id) = self.living.range(..r.addr).next_back()?;
         let lot = &self.list[id as usize];
-        let near = self.reservation.is_none_or(|len| r.addr + r.size - lot.base <= len);
+        let near = r.addr.saturating_sub(lot.end) < self.device / 8;
         (lot.expandable && lot.stream == r.stream && near).then_some(id)
     }
 
@@ -111,6 +114,7 @@ impl Lots {
             last_alloc: OUTSIDE,
             first_unmap: OUTSIDE,
             whole: true,
+            completes: false,
             known: None,
             mapped: size,
             top: end,
@@ -181,7 +185,7 @@ impl Lots {
     fn low_hole(&self, addr: DevAddr, stream: StreamId) -> Option<u32> {
         let (_, &id) = self.living.range(addr..).next()?;
         let lot = &self.list[id as usize];
-        let near = lot.top - addr <= self.reservation.unwrap_or(0);
+        let near = lot.base - addr < self.device / 2;
         (lot.at_start() && lot.expandable && lot.stream == stream && near).then_some(id)
     }
 

@@ -18,6 +18,7 @@
 //! The state of the heap never depends on labels (addresses are recorded), so a wrong label is found where it
 //! first matters, and correcting it never spoils what was explained before it, only what follows.
 
+mod causes;
 mod device;
 mod emit;
 mod facts;
@@ -27,6 +28,7 @@ mod labels;
 mod lots;
 mod notes;
 mod oracle;
+mod reader;
 mod regions;
 mod rewind;
 mod run;

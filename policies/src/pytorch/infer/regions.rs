@@ -52,13 +52,12 @@ impl Regions {
                 continue;
             }
             let order = &self.orders[i];
-            let forbidden = evidence.no_empty_cache.contains(&(i as u32));
-            let (_, (a, b)) = order.window(facts, region, sides, forbidden);
+            let (_, (a, b)) = order.window(facts, evidence, region, sides);
             let mut around = order.chunks(0, a);
             around.extend(order.chunks(b, order.len()));
             // A request collects garbage and releases oversize blocks in orders of its own.
-            around.retain(|&chunk| !in_part(facts, region, chunk));
-            decide(facts, region, sides, (a, b), &around);
+            around.retain(|&chunk| !in_part(facts, &evidence.not_own, region, chunk));
+            decide(facts, evidence, region, sides, (a, b), &around);
             for (first, end) in around {
                 pieces.push(Piece { region: i as u32, first, end, destroys: true });
             }
@@ -84,15 +83,14 @@ impl Regions {
             if region.released.contains(&NO_LOT) {
                 continue;
             }
-            let forbidden = evidence.no_empty_cache.contains(&i);
             let mut trial = sides.to_vec();
             for &l in &region.released {
                 trial[l as usize] = sure[l as usize];
             }
             let order = &self.orders[i as usize];
-            let (before, _) = order.window(facts, region, &trial, forbidden);
+            let (before, _) = order.window(facts, evidence, region, &trial);
             trial[lot as usize] = Side::Private;
-            let (after, _) = order.window(facts, region, &trial, forbidden);
+            let (after, _) = order.window(facts, evidence, region, &trial);
             strain += after.saturating_sub(before);
         }
         strain
@@ -101,13 +99,22 @@ impl Regions {
 
 /// Whether some releases may be a part of what could have been released, so that what is left idle proves nothing:
 /// garbage collection and the oversize release take large segments, for the request that follows.
-fn in_part(facts: &Facts, region: &Region, (first, end): (usize, usize)) -> bool {
-    let small = |&l: &u32| facts.lots[l as usize].small == Some(true);
-    region.request && facts.releases_in_part() && !region.released[first..end].iter().any(small)
+pub(super) fn in_part(
+    facts: &Facts,
+    not_own: &BTreeSet<u32>,
+    region: &Region,
+    (first, end): (usize, usize),
+) -> bool {
+    let small = |&l: &u32| l != NO_LOT && facts.lots[l as usize].small == Some(true);
+    region.request
+        && facts.releases_in_part()
+        && !not_own.contains(&region.index)
+        && !region.released[first..end].iter().any(small)
 }
 
 fn decide(
     facts: &Facts,
+    evidence: &Evidence,
     region: &Region,
     sides: &mut [Side],
     window: (usize, usize),
@@ -124,7 +131,7 @@ fn decide(
     for &chunk in destroyed {
         side_of(chunk, Side::Private);
     }
-    if window.0 < window.1 && !in_part(facts, region, window) {
+    if window.0 < window.1 && !in_part(facts, &evidence.not_own, region, window) {
         for &lot in &region.idle {
             if sides[lot as usize] == Side::Unknown {
                 sides[lot as usize] = Side::Private;
@@ -202,9 +209,9 @@ impl Order {
     fn window(
         &self,
         facts: &Facts,
+        evidence: &Evidence,
         region: &Region,
         sides: &[Side],
-        forbidden: bool,
     ) -> (u64, (usize, usize)) {
         let n = self.len();
         let side = |j: usize| sides[region.released[j] as usize];
@@ -221,7 +228,7 @@ impl Order {
         let mut best = (UNEXPLAINED, (0, n));
         for (x, &a) in cuts.iter().enumerate() {
             for &b in &cuts[x..] {
-                if let Some(cost) = self.cost(facts, region, sides, forbidden, (a, b))
+                if let Some(cost) = self.cost(facts, evidence, region, sides, (a, b))
                     && cost < best.0
                 {
                     best = (cost, (a, b));
@@ -234,9 +241,9 @@ impl Order {
     fn cost(
         &self,
         facts: &Facts,
+        evidence: &Evidence,
         region: &Region,
         sides: &[Side],
-        forbidden: bool,
         (a, b): (usize, usize),
     ) -> Option<u64> {
         let n = self.len();
@@ -256,9 +263,10 @@ impl Order {
         let mut cost = 400 * chunks + outside;
         if a < b {
             cost += 100;
-            if !in_part(facts, region, (a, b)) {
+            if !in_part(facts, &evidence.not_own, region, (a, b)) {
                 let left =
                     |s: Side| region.idle.iter().filter(|&&l| sides[l as usize] == s).count();
+                let forbidden = evidence.no_empty_cache.contains(&region.index);
                 if forbidden || left(Side::Default) > 0 {
                     return None;
                 }

@@ -14,7 +14,7 @@ use poolsim_core::event::{Event, EventKind};
 use poolsim_core::policy::{AllocRequest, Policy, PoolOp};
 use poolsim_core::recording::{Action, DriverAnswer};
 use poolsim_core::stack::StackId;
-use poolsim_core::units::{BlockId, Nanos, PoolId, Slot, StreamId};
+use poolsim_core::units::{BlockId, Bytes, Nanos, PoolId, Slot, StreamId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the search decided beside labels.
@@ -26,6 +26,10 @@ pub(super) struct Choices {
     pub lent: BTreeSet<u32>,
     /// Frees that look complete at once but were completed by the wait of the request that follows, by entry.
     pub waited: BTreeSet<u32>,
+    /// By how much blocks of the start are longer than they seemed, by their place in the list.
+    pub slack: BTreeMap<usize, Bytes>,
+    /// Regions that the request behind them had no need of.
+    pub not_own: BTreeSet<u32>,
 }
 
 /// Everything that changes while a run advances.
@@ -172,6 +176,9 @@ impl<'a> Run<'a> {
             if shape == Shape::Free && self.choices.waited.contains(&(at as u32)) {
                 (shape, end) = (Shape::FreeLater, at + 1);
             }
+            if at == 0 && self.facts.starts_in_free() {
+                (shape, end) = (Shape::Free, 1);
+            }
             match shape {
                 Shape::Free => self.free(at, false),
                 Shape::FreeLater => self.free(at, true),
@@ -195,7 +202,9 @@ impl<'a> Run<'a> {
             _ => (e.size, e.stream),
         };
         let slot = if slot == NO_SLOT { 0 } else { slot };
-        self.push(Event::new(kind, e.at, Slot(slot), size, stream, pool), e.stack);
+        // A completion inside a request stands before the request's end, and its event behind the request's.
+        let at = self.events.last().map_or(e.at, |last| last.at.max(e.at));
+        self.push(Event::new(kind, at, Slot(slot), size, stream, pool), e.stack);
     }
 
     /// Adds an event that stands before the first entry.

@@ -1,5 +1,6 @@
 //! The search: run, learn from where the run left the recording, go back, run on.
 
+use super::super::size::MIN_BLOCK;
 use super::facts::Facts;
 use super::groups::{Conflict, During};
 use super::labels::{Evidence, Numbers, solve};
@@ -9,8 +10,10 @@ use super::regions::{Regions, Step};
 use super::run::Run;
 use super::shape::{Shape, group_at};
 use poolsim_core::device::DeviceCaps;
+use poolsim_core::heap::{BlockState, HeapImage};
+use poolsim_core::policy::Policy;
 use poolsim_core::recording::Action;
-use poolsim_core::units::{DevAddr, PoolId};
+use poolsim_core::units::{Bytes, DevAddr, PoolId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Conflicts after which the search gives up: some for each lot, and some more.
@@ -28,6 +31,8 @@ pub(super) struct Search<'a> {
     not_asked: BTreeMap<u32, BTreeSet<PoolId>>,
     /// Frees that were found not to have been completed by the request that follows.
     not_waited: BTreeSet<u32>,
+    /// What was learned changes the start.
+    restart: bool,
     pub rounds: usize,
 }
 
@@ -47,6 +52,7 @@ impl<'a> Search<'a> {
             regions,
             not_asked: BTreeMap::new(),
             not_waited: BTreeSet::new(),
+            restart: false,
             rounds: 0,
         })
     }
@@ -70,6 +76,12 @@ impl<'a> Search<'a> {
     /// Draws a conclusion from a conflict. The entry to go back to (beside changes of labels), or `None` if there is
     /// nothing more to learn.
     fn learn(&mut self, c: &Conflict) -> Option<usize> {
+        if let Some(region) = c.region.filter(|r| self.run.choices.not_own.contains(r))
+            && self.facts.releases_in_part()
+            && self.evidence.not_own.insert(region)
+        {
+            return Some(c.begin);
+        }
         let new = match c.during {
             During::Step(Step::Empty) => self.learn_from_empty_cache(c),
             During::Step(Step::Destroy(_) | Step::Drop(_)) => self.learn_from_destroyed_pool(c),
@@ -106,7 +118,8 @@ impl<'a> Search<'a> {
 
     /// Two pools whose owners are gone were released in another order.
     fn out_of_order(&mut self, c: &Conflict, lot: u32) -> bool {
-        let wanted = self.facts.lot[c.mismatch.entry as usize];
+        // The allocator may go on where the recording has ended.
+        let wanted = self.facts.lot.get(c.mismatch.entry as usize).copied().unwrap_or(NO_LOT);
         let labels = &self.run.labels;
         wanted != NO_LOT
             && labels.pool[lot as usize].is_private()
@@ -150,6 +163,13 @@ impl<'a> Search<'a> {
         if lot == NO_LOT {
             return false;
         }
+        if self.gap_is_shorter(c, got) {
+            self.restart = true;
+            return true;
+        }
+        if self.released_its_own(c, lot) {
+            return true;
+        }
         // A private request neither completes frees nor releases the default pool.
         let released = matches!(
             wanted,
@@ -166,6 +186,63 @@ impl<'a> Search<'a> {
             }
             _ => false,
         }
+    }
+
+    /// A lookup hit a gap of the start that it should have passed by: the gap is shorter, because the block before it, whose
+    /// length was not to be seen, is longer.
+    fn gap_is_shorter(&mut self, c: &Conflict, got: Got) -> bool {
+        let slack = &self.run.choices.slack;
+        let extra = |i: usize| slack.get(&i).copied().unwrap_or(0);
+        let start = &self.facts.start;
+        let before = start.blocks.partition_point(|b| b.addr < got.addr).checked_sub(1);
+        let Some(i) = before.filter(|_| got.action == Action::Alloc) else { return false };
+        let b = start.blocks[i];
+        if b.slack == 0 || b.addr + b.size + extra(i) != got.addr {
+            return false;
+        }
+        let Some(gap) = self.gap_at(got.addr) else { return false };
+        let wanted = self.facts.rounded(self.facts.rec.entries[c.last].size);
+        let more = extra(i) + (gap + MIN_BLOCK).saturating_sub(wanted);
+        let fits = more > extra(i) && more <= b.slack;
+        if fits {
+            self.run.choices.slack.insert(i, more);
+        }
+        fits
+    }
+
+    /// How long the free block was from which the block at an address was just taken.
+    fn gap_at(&self, addr: DevAddr) -> Option<Bytes> {
+        let mut heap = HeapImage::default();
+        self.run.state.policy.visit(&mut heap);
+        let (_, blocks) =
+            heap.ranges.iter().find(|(r, _)| (r.addr..r.addr + r.size).contains(&addr))?;
+        let i = blocks.iter().position(|b| b.addr == addr)?;
+        let rest = blocks.get(i + 1).filter(|b| b.state == BlockState::Free);
+        Some(blocks[i].size + rest.map_or(0, |b| b.size))
+    }
+
+    /// A request for an oversize block released private oversize memory: then it asked that pool.
+    fn released_its_own(&mut self, c: &Conflict, lot: u32) -> bool {
+        let Some(most) = self.facts.config.max_split_size else { return false };
+        let wanted = c.mismatch.entry as usize;
+        let Some(e) = self.facts.rec.entries.get(wanted) else { return false };
+        let released = self.facts.lot[wanted];
+        let fits = e.action == Action::SegmentFree
+            && e.size >= most
+            && e.stream == self.facts.rec.entries[c.last].stream
+            && released != NO_LOT;
+        let pool = |l: u32| self.run.labels.pool[l as usize];
+        if !fits || !pool(released).is_private() || pool(released) == pool(lot) {
+            return false;
+        }
+        let open = self.facts.lots[lot as usize].known.is_none()
+            && !self.evidence.default.contains(&lot)
+            && !self.evidence.differ.contains(&(lot.min(released), lot.max(released)));
+        if !open || !self.evidence.same.insert((lot, released)) {
+            return false;
+        }
+        self.evidence.chosen.insert(lot);
+        true
     }
 
     /// Two lots of one label where a lookup shows that they are in different pools, or that the pool never splits.

@@ -2,20 +2,22 @@
 
 use super::facts::Facts;
 use super::labels::Labels;
-use super::run::Run;
+use super::run::{Choices, Run};
 use poolsim_core::event::{Event, EventKind};
 use poolsim_core::heap::{BlockState, BlockView, HeapImage, RangeView};
 use poolsim_core::policy::Policy;
 use poolsim_core::stack::StackId;
 use poolsim_core::units::{PoolId, Slot, StreamId};
+use std::collections::BTreeSet;
 
 /// The heap before the first entry; `None` if the history starts from an empty allocator.
-pub(super) fn image(facts: &Facts, labels: &Labels) -> Option<HeapImage> {
+pub(super) fn image(facts: &Facts, labels: &Labels, choices: &Choices) -> Option<HeapImage> {
     if facts.start.is_empty() {
         return None;
     }
     let mut image = HeapImage::default();
     let mut next = 0;
+    let mut started = BTreeSet::new();
     for range in &facts.start.ranges {
         let lot = lot_at(facts, range.addr);
         let view = RangeView {
@@ -27,6 +29,13 @@ pub(super) fn image(facts: &Facts, labels: &Labels) -> Option<HeapImage> {
             expandable: range.expandable,
             stack: StackId::NONE,
         };
+        if let Some(l) = lot.filter(|&l| started.insert(l)) {
+            let base = facts.lots[l].base;
+            if range.expandable && base < range.addr {
+                // Its first pages were not mapped.
+                image.ranges.push((RangeView { addr: base, size: 0, ..view }, Vec::new()));
+            }
+        }
         let end = range.addr + range.size;
         let mut blocks = Vec::new();
         let mut at = range.addr;
@@ -34,15 +43,16 @@ pub(super) fn image(facts: &Facts, labels: &Labels) -> Option<HeapImage> {
             if b.addr > at {
                 blocks.push(free(at, b.addr));
             }
+            let size = b.size + choices.slack.get(&next).copied().unwrap_or(0);
             blocks.push(BlockView {
                 addr: b.addr,
-                size: b.size,
+                size,
                 requested: b.requested,
                 state: if b.pending { BlockState::Pending } else { BlockState::Allocated },
                 slot: Some(Slot(facts.start_slots[next].0)),
                 stack: StackId::NONE,
             });
-            at = b.addr + b.size;
+            at = b.addr + size;
             next += 1;
         }
         if at < end {
@@ -73,7 +83,7 @@ fn lot_at(facts: &Facts, addr: u64) -> Option<usize> {
 
 /// Gives the start's heap to the run's policy, and the events that stand for its blocks to the run.
 pub(super) fn restore(run: &mut Run) {
-    let Some(image) = image(run.facts, &run.labels) else { return };
+    let Some(image) = image(run.facts, &run.labels, &run.choices) else { return };
     let bases: Vec<u64> = reserved_in_order(&image);
     run.state.dev.restoring = Some(bases.into_iter());
     let restored = run.state.policy.restore(&mut run.state.dev, &image);
@@ -92,7 +102,9 @@ pub(super) fn restore(run: &mut Run) {
         let slot = b.slot.unwrap_or_default();
         run.push(Event::new(EventKind::Preexisting, at, slot, b.requested, stream, pool), b.stack);
     }
-    for &(pool, stream, b) in blocks.iter().filter(|(_, _, b)| b.state == BlockState::Pending) {
+    let half = run.facts.starts_in_free().then(|| Slot(run.facts.slot[0]));
+    let pending = |b: &BlockView| b.state == BlockState::Pending && b.slot != half;
+    for &(pool, stream, b) in blocks.iter().filter(|(_, _, b)| pending(b)) {
         let slot = b.slot.unwrap_or_default();
         let block = run.state.blocks[slot.index()];
         let (policy, dev) = (&mut run.state.policy, &mut run.state.dev);
@@ -106,7 +118,7 @@ pub(super) fn restore(run: &mut Run) {
 /// Addresses in the order in which a policy that restores the heap reserves them: each segment, and each
 /// reservation at its first stretch.
 fn reserved_in_order(image: &HeapImage) -> Vec<u64> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     image
         .ranges
         .iter()

@@ -4,10 +4,10 @@ use super::entries::{Origin, Times};
 use super::fold::MARK;
 use super::rows::{Label, NO_TIME, Rows, Stage};
 use crate::pickle::{Folded, Objects, TextId, Value};
-use poolsim_core::TraceError;
 use poolsim_core::error::{Place, TraceErrorKind};
 use poolsim_core::event::Annotation;
 use poolsim_core::recording::Entry;
+use poolsim_core::{Nanos, TraceError};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Spans that texts on entries may make; texts that change with every entry are no phases.
@@ -29,10 +29,7 @@ pub fn external(
     let mut spans: Vec<Annotation> = Vec::new();
     let mut open: BTreeMap<TextId, Vec<usize>> = BTreeMap::new();
     let (mut early, mut orphans, mut timeless) = (BTreeSet::new(), 0, 0u64);
-    let zero = times.first.or_else(|| match rows.entries.is_empty() {
-        true => rows.marks.iter().map(|m| m.time).find(|&t| t != NO_TIME),
-        false => None,
-    });
+    let zero = time_zero(rows, times);
     for n in 0..items.len() {
         let Value::Folded(Folded { kind: MARK, index }) = items.get(n) else {
             return Err(no_marks());
@@ -77,6 +74,12 @@ pub fn external(
         ));
     }
     Ok(spans)
+}
+
+/// The time of the first entry, or of the first mark if there are no entries at all.
+fn time_zero(rows: &Rows, times: &Times) -> Option<Nanos> {
+    let first_mark = || rows.marks.iter().map(|m| m.time).find(|&t| t != NO_TIME);
+    times.first.or_else(|| if times.untimed { None } else { first_mark() })
 }
 
 fn no_marks() -> TraceError {

@@ -127,6 +127,8 @@ fn expand(from: Picked, rows: &Rows, notes: &mut Vec<String>) -> Picked {
 pub struct Times {
     /// Nanoseconds since 1970 of the first entry that has a time.
     pub first: Option<u64>,
+    /// There are entries, and none has a time.
+    pub untimed: bool,
 }
 
 /// Makes times relative to the first one, and never falling.
@@ -138,7 +140,7 @@ pub fn settle_times(entries: &mut [Entry], notes: &mut Vec<String>) -> Result<Ti
         if !entries.is_empty() {
             notes.push("entries have no times; each is taken to last one nanosecond".into());
         }
-        return Ok(Times { first: None });
+        return Ok(Times { first: None, untimed: !entries.is_empty() });
     };
     let (mut last, mut missing, mut noisy) = (first, 0u64, 0u64);
     for (n, entry) in entries.iter_mut().enumerate() {
@@ -161,7 +163,7 @@ pub fn settle_times(entries: &mut [Entry], notes: &mut Vec<String>) -> Result<Ti
             "{noisy} entries are up to 10 ms older than the entry before; their order is kept"
         ));
     }
-    Ok(Times { first: Some(first) })
+    Ok(Times { first: Some(first), untimed: false })
 }
 
 fn backwards(n: usize, by: u64) -> TraceError {

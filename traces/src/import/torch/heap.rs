@@ -20,16 +20,18 @@ pub fn build(
     notes: &mut Vec<String>,
 ) -> Result<HeapImage, TraceError> {
     let mut heap = HeapImage::default();
-    let (mut reserved, mut listed, mut uneven) = (0u64, 0u64, 0u64);
+    let (mut most, mut listed, mut uneven) = (0u64, 0u64, 0u64);
     for &index in segments {
         let row = &rows.segments[index as usize];
         let blocks = blocks(row, objects, rows, &mut listed, length)?;
-        let held = sum(row, &blocks)?;
+        let held = sum(row, blocks.iter().map(|b| b.size))?;
+        let requested = sum(row, blocks.iter().map(|b| b.requested))?;
         let size = row.total_size.unwrap_or(held);
         uneven += u64::from(held != size);
         let addr = row.address.or(blocks.first().map(|b| b.addr)).unwrap_or(0);
-        reserved = match reserved.checked_add(size) {
-            Some(sum) if addr.checked_add(size).is_some() && sum < 1 << 62 => sum,
+        // Whatever is summed over the heap later, it fits.
+        most = match most.checked_add(size.max(held).max(requested)) {
+            Some(most) if addr.checked_add(size).is_some() && most < 1 << 62 => most,
             _ => return Err(too_large(row, "segments")),
         };
         let pool = pool_number(pool_ids, rows.pools.values[row.pool as usize]);
@@ -110,11 +112,8 @@ fn view(block: &BlockRow, next: Option<u64>) -> BlockView {
     }
 }
 
-fn sum(row: &SegmentRow, blocks: &[BlockView]) -> Result<u64, TraceError> {
-    blocks
-        .iter()
-        .try_fold(0u64, |sum, b| sum.checked_add(b.size))
-        .ok_or_else(|| too_large(row, "blocks"))
+fn sum(row: &SegmentRow, mut sizes: impl Iterator<Item = u64>) -> Result<u64, TraceError> {
+    sizes.try_fold(0u64, |sum, size| sum.checked_add(size)).ok_or_else(|| too_large(row, "blocks"))
 }
 
 fn too_large(row: &SegmentRow, what: &str) -> TraceError {
