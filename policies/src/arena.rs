@@ -22,7 +22,7 @@ pub use range::{Lane, LaneId, RangeNo};
 use poolsim_core::units::GIB;
 use poolsim_core::{
     AllocError, AllocRequest, BlockId, BlockState, BlockView, Bytes, DevAddr, Device, Grant,
-    HeapVisitor, OomCause, PoolStats, Slot,
+    HeapVisitor, OomCause, PoolId, PoolStats, Slot,
 };
 use range::{IdleList, Lanes, Ranges};
 
@@ -172,26 +172,31 @@ impl Arena {
     /// Makes a free block, which may cover a range, one of `size` bytes; returns the rest, if any.
     #[inline]
     fn cut(&mut self, block: BlockId, size: Bytes) -> Option<BlockId> {
-        let b = *self.block(block);
-        if b.prev == NONE && b.next == NONE {
-            self.idle.unlink(&mut self.ranges, b.range);
+        let b = self.block_mut(block);
+        let Block { addr, size: whole, prev, next, range, lane, slot, .. } = *b;
+        b.size = size;
+        if prev == NONE && next == NONE {
+            self.idle.unlink(&mut self.ranges, range);
         }
-        if b.size == size {
+        if whole == size {
             return None;
         }
         let rest = self.add_block(Block {
-            addr: b.addr + size,
-            size: b.size - size,
+            addr: addr + size,
+            size: whole - size,
             requested: 0,
             prev: block,
-            ..b
+            next,
+            range,
+            lane,
+            slot,
+            state: BlockState::Free,
+            shared: false,
         });
-        if b.next != NONE {
-            self.block_mut(b.next).prev = rest;
+        if next != NONE {
+            self.block_mut(next).prev = rest;
         }
-        let b = self.block_mut(block);
-        b.next = rest;
-        b.size = size;
+        self.block_mut(block).next = rest;
         Some(rest)
     }
 
@@ -248,29 +253,31 @@ impl Arena {
         prev: Option<BlockId>,
         next: Option<BlockId>,
     ) -> BlockId {
+        // Worked out in registers and written once: what was just written is slow to read back.
+        let b = self.block(block);
+        let (mut size, range, before, mut after) = (b.size, b.range, b.prev, b.next);
         if let Some(next) = next {
-            self.absorb_next(block, next);
+            debug_assert_eq!(next, after);
+            let n = self.block(next);
+            (size, after) = (size + n.size, n.next);
+            self.spare_blocks.push(next);
         }
-        let whole = prev.unwrap_or(block);
-        if prev.is_some() {
-            self.absorb_next(whole, block);
+        let (mut whole, mut first) = (block, before);
+        if let Some(prev) = prev {
+            debug_assert_eq!(prev, before);
+            let p = self.block(prev);
+            (size, first, whole) = (size + p.size, p.prev, prev);
+            self.spare_blocks.push(block);
         }
-        let Block { prev, next, range, .. } = *self.block(whole);
-        if prev == NONE && next == NONE && !self.ranges[range].kept {
+        let b = self.block_mut(whole);
+        b.size = size;
+        b.next = after;
+        if after != NONE {
+            self.block_mut(after).prev = whole;
+        } else if first == NONE && !self.ranges[range].kept {
             self.idle.push(&mut self.ranges, range);
         }
         whole
-    }
-
-    fn absorb_next(&mut self, block: BlockId, next: BlockId) {
-        let Block { size, next: after, prev, .. } = *self.block(next);
-        debug_assert_eq!(prev, block);
-        self.block_mut(block).size += size;
-        self.block_mut(block).next = after;
-        if after != NONE {
-            self.block_mut(after).prev = block;
-        }
-        self.spare_blocks.push(next);
     }
 
     fn add_block(&mut self, block: Block) -> BlockId {
@@ -288,14 +295,15 @@ impl Arena {
         std::iter::successors(Some(self.ranges[range].first), |&b| self.following(b))
     }
 
-    /// Counts a refusal, and says why: no `rounded` bytes for a request of `requested` bytes in a lane.
+    /// Counts a refusal, and says why: no `rounded` bytes for a request of `requested` bytes, while the largest free
+    /// block of the same pool has `largest_free`.
     #[cold]
     pub fn refuse(
         &mut self,
         dev: &dyn Device,
-        lane: LaneId,
         requested: Bytes,
         rounded: Bytes,
+        largest_free: Bytes,
     ) -> AllocError {
         self.stats.ooms += 1;
         let cause = if requested >= TOO_LARGE {
@@ -305,17 +313,20 @@ impl Arena {
         } else {
             OomCause::DeviceFull
         };
-        let pool = self.lane(lane).pool;
-        let same_pool = |&r: &RangeNo| self.lane(self.ranges[r].lane).pool == pool;
-        let blocks = self.ranges().filter(same_pool).flat_map(|r| self.blocks_of(r));
-        let largest_free = blocks.filter(|&b| self.is_free(b)).map(|b| self.size(b)).max();
         AllocError::OutOfMemory {
             requested,
             rounded,
             reserved: self.stats.reserved.current,
-            largest_free: largest_free.unwrap_or(0),
+            largest_free,
             cause,
         }
+    }
+
+    /// Size of the largest free block of a pool, 0 if there is none. Walks the heap; an index knows it faster.
+    pub fn largest_free(&self, pool: PoolId) -> Bytes {
+        let of_pool = |&r: &RangeNo| self.lane(self.ranges[r].lane).pool == pool;
+        let blocks = self.ranges().filter(of_pool).flat_map(|r| self.blocks_of(r));
+        blocks.filter(|&b| self.is_free(b)).map(|b| self.size(b)).max().unwrap_or(0)
     }
 
     /// Walks the heap, ranges in the order of their numbers.

@@ -80,6 +80,21 @@ impl Bump {
         );
     }
 
+    /// The unused rests of the pool's lanes are all that could serve a request.
+    #[cold]
+    fn refuse(
+        &mut self,
+        dev: &dyn Device,
+        lane: LaneId,
+        requested: Bytes,
+        rounded: Bytes,
+    ) -> AllocError {
+        let lanes = self.arena.lanes_of(self.arena.lane(lane).pool);
+        let rests = lanes.filter_map(|lane| self.rest(lane)).map(|rest| self.arena.size(rest));
+        let largest = rests.max().unwrap_or(0);
+        self.arena.refuse(dev, requested, rounded, largest)
+    }
+
     fn give_back(&mut self, dev: &mut dyn Device, pool: Option<PoolId>) -> Bytes {
         if !self.deferred.is_empty() {
             // A failed wait leaves its blocks pending; other ranges can go all the same.
@@ -112,7 +127,7 @@ impl Policy for Bump {
     fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
         let lane = self.arena.lane_for(req.stream, req.pool);
         if req.size >= TOO_LARGE {
-            return Err(self.arena.refuse(dev, lane, req.size, req.size));
+            return Err(self.refuse(dev, lane, req.size, req.size));
         }
         if !self.deferred.is_empty() {
             self.settle(dev);
@@ -123,7 +138,7 @@ impl Policy for Bump {
             None => match self.grow.grow(&mut self.arena, dev, size, lane) {
                 Ok(block) => block,
                 Err(DeviceError::OutOfMemory { .. } | DeviceError::OutOfAddresses { .. }) => {
-                    return Err(self.arena.refuse(dev, lane, req.size, size));
+                    return Err(self.refuse(dev, lane, req.size, size));
                 }
                 Err(error) => return Err(error.into()),
             },

@@ -25,6 +25,7 @@ pub struct Caching<R, P, G, X> {
     arena: Arena,
     deferred: DeferredFrees,
     settled: Vec<BlockId>,
+    device_total: Bytes,
     #[cfg(debug_assertions)]
     calls: u64,
 }
@@ -41,6 +42,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
             arena: Arena::with_limit(limit),
             deferred: DeferredFrees::default(),
             settled: Vec::new(),
+            device_total: env.caps.total,
             #[cfg(debug_assertions)]
             calls: 0,
         }
@@ -75,7 +77,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
     /// Gives back what the reclaim stage finds too much.
     #[inline]
     fn trim(&mut self, dev: &mut dyn Device, growth: Bytes) {
-        while let Some(range) = self.reclaim.surplus(&self.arena, dev.caps().total, growth) {
+        while let Some(range) = self.reclaim.surplus(&self.arena, self.device_total, growth) {
             if self.give_back(dev, range).is_err() {
                 break;
             }
@@ -132,7 +134,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
                 return Ok(block);
             }
             if self.relieve(dev, size) == 0 {
-                return Err(self.arena.refuse(dev, lane, requested, size));
+                return Err(self.refuse(dev, lane, requested, size));
             }
             self.arena.stats_mut().retries += 1;
         }
@@ -168,6 +170,19 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
         given
     }
 
+    #[cold]
+    fn refuse(
+        &mut self,
+        dev: &dyn Device,
+        lane: LaneId,
+        requested: Bytes,
+        rounded: Bytes,
+    ) -> AllocError {
+        let lanes = self.arena.lanes_of(self.arena.lane(lane).pool);
+        let largest = lanes.map(|lane| self.place.largest(&self.arena, lane)).max().unwrap_or(0);
+        self.arena.refuse(dev, requested, rounded, largest)
+    }
+
     /// In debug builds, proves the arena's invariants: after each of the first calls, later now and then.
     #[inline]
     fn checked(&mut self) {
@@ -185,7 +200,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Policy for Caching<R, P, 
     fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
         let lane = self.arena.lane_for(req.stream, req.pool);
         if req.size >= TOO_LARGE {
-            return Err(self.arena.refuse(dev, lane, req.size, req.size));
+            return Err(self.refuse(dev, lane, req.size, req.size));
         }
         if !self.deferred.is_empty() {
             self.settle(dev);

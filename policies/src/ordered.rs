@@ -152,8 +152,8 @@ impl Ordered {
         if let Refusal::Device(error) = why {
             return error.into();
         }
-        let lane = self.arena.lane_for(StreamId(0), PoolId::DEFAULT);
-        let mut refused = self.arena.refuse(dev, lane, requested, rounded);
+        let largest = self.arena.largest_free(PoolId::DEFAULT);
+        let mut refused = self.arena.refuse(dev, requested, rounded, largest);
         if let (AllocError::OutOfMemory { cause, .. }, Refusal::Limit) = (&mut refused, why) {
             *cause = OomCause::Limit;
         }

@@ -171,6 +171,12 @@ impl Arena {
         self.lanes.lanes[lane.0 as usize]
     }
 
+    /// The lanes of a pool.
+    pub fn lanes_of(&self, pool: PoolId) -> impl Iterator<Item = LaneId> {
+        let lanes = self.lanes.lanes.iter().enumerate();
+        lanes.filter(move |(_, lane)| lane.pool == pool).map(|(i, _)| LaneId(i as u32))
+    }
+
     /// Ranges in the order of their numbers.
     pub fn ranges(&self) -> impl Iterator<Item = RangeNo> {
         self.ranges.numbers()

@@ -74,6 +74,11 @@ impl AddressIndex {
         chunk.items.iter().find(|i| i.size >= size).map(|i| (i.block, i.addr))
     }
 
+    /// Size of the largest block, 0 if there is none.
+    pub fn largest(&self) -> Bytes {
+        self.chunks.iter().map(|c| c.largest).max().unwrap_or(0)
+    }
+
     /// The last chunk that starts at or before `addr`, else the first.
     fn chunk_of(&self, addr: DevAddr) -> usize {
         self.chunks.partition_point(|c| c.items[0].addr <= addr).saturating_sub(1)

@@ -18,6 +18,8 @@ pub trait Placement: Send {
     fn insert(&mut self, arena: &Arena, block: BlockId);
     /// A free block goes away: a neighbour takes it in, or its range is given back.
     fn remove(&mut self, arena: &Arena, block: BlockId);
+    /// Size of the lane's largest free block, 0 if it has none. Asked when a request is refused.
+    fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes;
 }
 
 impl<T: Placement + ?Sized> Placement for Box<T> {
@@ -29,6 +31,9 @@ impl<T: Placement + ?Sized> Placement for Box<T> {
     }
     fn remove(&mut self, arena: &Arena, block: BlockId) {
         (**self).remove(arena, block);
+    }
+    fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes {
+        (**self).largest(arena, lane)
     }
 }
 
@@ -46,6 +51,10 @@ impl<T: Default> ByLane<T> {
     #[inline]
     fn get(&mut self, lane: LaneId) -> Option<&mut T> {
         self.0.get_mut(lane.0 as usize)?.as_deref_mut()
+    }
+
+    fn peek(&self, lane: LaneId) -> Option<&T> {
+        self.0.get(lane.0 as usize)?.as_deref()
     }
 
     #[inline]
@@ -84,6 +93,11 @@ impl Placement for BestFit {
     fn remove(&mut self, arena: &Arena, block: BlockId) {
         self.lanes.get_or_make(arena.lane_of(block)).remove(&mut self.nodes, block);
     }
+
+    fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes {
+        let largest = self.lanes.peek(lane).and_then(|index| index.largest(&self.nodes));
+        largest.map_or(0, |b| arena.size(b))
+    }
 }
 
 /// The largest block, if it is large enough; among equals the one at the lowest address.
@@ -105,6 +119,10 @@ impl Placement for WorstFit {
 
     fn remove(&mut self, arena: &Arena, block: BlockId) {
         self.0.remove(arena, block);
+    }
+
+    fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes {
+        self.0.largest(arena, lane)
     }
 }
 
@@ -129,6 +147,10 @@ impl Placement for FirstFit {
 
     fn remove(&mut self, arena: &Arena, block: BlockId) {
         self.lanes.get_or_make(arena.lane_of(block)).remove(arena.addr(block));
+    }
+
+    fn largest(&self, _: &Arena, lane: LaneId) -> Bytes {
+        self.lanes.peek(lane).map_or(0, AddressIndex::largest)
     }
 }
 
@@ -160,6 +182,12 @@ impl Default for BinHeads {
 }
 
 impl Bins {
+    /// The blocks of a bin from its head on.
+    fn bin(&self, head: Option<BlockId>) -> impl Iterator<Item = BlockId> {
+        let some = |b: BlockId| (b != END).then_some(b);
+        std::iter::successors(head.and_then(some), move |b| some(self.links[b.index()].1))
+    }
+
     fn unlink(&mut self, arena: &Arena, block: BlockId) {
         let bins = self.lanes.get_or_make(arena.lane_of(block));
         let class = class_of(arena.size(block), BIN_BITS);
@@ -180,14 +208,12 @@ impl Bins {
 
 impl Placement for Bins {
     fn take(&mut self, arena: &Arena, size: Bytes, lane: LaneId) -> Option<BlockId> {
-        let bins = self.lanes.get(lane)?;
+        let bins = self.lanes.peek(lane)?;
         let own = class_of(size, BIN_BITS);
-        let first = Some(bins.heads[own]).filter(|&b| b != END);
-        let links = &self.links;
-        let fits = std::iter::successors(first, |b| Some(links[b.index()].1).filter(|&n| n != END))
-            .take(BIN_TRIES)
-            .find(|&b| arena.size(b) >= size);
-        let block = fits.or_else(|| bins.used.at_least(own + 1).map(|c| bins.heads[c]))?;
+        let above = bins.used.at_least(own + 1).map(|c| bins.heads[c]);
+        let first = Some(bins.heads[own]);
+        let fits = self.bin(first).take(BIN_TRIES).find(|&b| arena.size(b) >= size);
+        let block = fits.or(above)?;
         self.unlink(arena, block);
         Some(block)
     }
@@ -208,6 +234,12 @@ impl Placement for Bins {
 
     fn remove(&mut self, arena: &Arena, block: BlockId) {
         self.unlink(arena, block);
+    }
+
+    fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes {
+        let Some(bins) = self.lanes.peek(lane) else { return 0 };
+        let first = bins.used.highest().map(|class| bins.heads[class]);
+        self.bin(first).map(|b| arena.size(b)).max().unwrap_or(0)
     }
 }
 

@@ -56,6 +56,8 @@ impl Beside {
     }
 
     fn take(&mut self, size: Bytes) {
+        let largest = self.free.iter().map(|s| s.0).max().unwrap_or(0);
+        assert_eq!(self.place.largest(&self.arena, self.lane), largest, "`{}`", self.rule);
         let want = scan(self.rule, &self.free, size);
         let got = self.place.take(&self.arena, size, self.lane);
         assert_eq!(got, want, "`{}` for {size} bytes among {:?}", self.rule, self.free);

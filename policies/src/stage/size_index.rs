@@ -14,6 +14,8 @@ const BITS: u32 = 5;
 const LIST_MAX: u32 = 16;
 const TREE_MIN: u32 = 6;
 const END: u32 = u32::MAX;
+/// As the head of a class: its blocks are in a tree.
+const TREE: u32 = u32::MAX - 1;
 
 type Key = (Bytes, DevAddr);
 
@@ -28,7 +30,6 @@ struct Node {
 struct Class {
     head: u32,
     count: u32,
-    tree: bool,
 }
 
 /// Nodes by block, shared by the indexes of all lanes: a block is in one index at a time.
@@ -36,11 +37,11 @@ struct Class {
 pub struct Nodes(Vec<Node>);
 
 impl Nodes {
-    fn at(&mut self, block: BlockId) -> &mut Node {
+    #[inline]
+    fn make_room(&mut self, block: BlockId) {
         if block.index() >= self.0.len() {
             self.0.resize(block.index() + 1, Node { key: (0, 0), prev: END, next: END });
         }
-        &mut self.0[block.index()]
     }
 
     #[inline]
@@ -60,7 +61,7 @@ pub struct SizeIndex {
 impl Default for SizeIndex {
     fn default() -> Self {
         SizeIndex {
-            classes: vec![Class { head: END, count: 0, tree: false }; class_count(BITS)],
+            classes: vec![Class { head: END, count: 0 }; class_count(BITS)],
             used: ClassSet::new(class_count(BITS)),
             trees: FxHashMap::default(),
         }
@@ -72,11 +73,12 @@ impl SizeIndex {
     #[inline]
     pub fn insert(&mut self, nodes: &mut Nodes, block: BlockId, size: Bytes, addr: DevAddr) {
         let key = (size, addr);
-        nodes.at(block).key = key;
+        nodes.make_room(block);
         let class = class_of(size, BITS);
         let c = &mut self.classes[class];
         c.count += 1;
-        if c.tree {
+        if c.head == TREE {
+            nodes.0[block.index()].key = key;
             self.trees.entry(class).or_default().insert((key, block.0));
             return;
         }
@@ -108,7 +110,7 @@ impl SizeIndex {
         let class = class_of(key.0, BITS);
         let c = &mut self.classes[class];
         c.count -= 1;
-        if c.tree {
+        if c.head == TREE {
             let tree = self.trees.get_mut(&class).expect("a class marked as a tree has one");
             let there = tree.remove(&(key, block.0));
             debug_assert!(there, "block {block} is not in the index");
@@ -145,7 +147,7 @@ impl SizeIndex {
     /// The largest block; among equals the one at the lowest address.
     pub fn largest(&self, nodes: &Nodes) -> Option<BlockId> {
         let class = self.used.highest()?;
-        let size = match self.trees.get(&class).filter(|_| self.classes[class].tree) {
+        let size = match self.trees.get(&class) {
             Some(tree) => tree.last()?.0.0,
             None => self.list(nodes, class).map(|b| nodes.key(b).0).max()?,
         };
@@ -154,7 +156,7 @@ impl SizeIndex {
 
     #[inline]
     fn first_at_least(&self, nodes: &Nodes, class: usize, key: Key) -> Option<BlockId> {
-        if self.classes[class].tree {
+        if self.classes[class].head == TREE {
             return self.trees[&class].range((key, 0)..).next().map(|&(_, b)| BlockId(b));
         }
         self.list(nodes, class).find(|&b| nodes.key(b) >= key).map(BlockId)
@@ -171,8 +173,7 @@ impl SizeIndex {
     fn plant_tree(&mut self, nodes: &Nodes, class: usize) {
         let tree: BTreeSet<_> = self.list(nodes, class).map(|b| (nodes.key(b), b)).collect();
         self.trees.insert(class, tree);
-        self.classes[class].head = END;
-        self.classes[class].tree = true;
+        self.classes[class].head = TREE;
     }
 
     #[cold]
@@ -187,6 +188,5 @@ impl SizeIndex {
             after = block;
         }
         self.classes[class].head = after;
-        self.classes[class].tree = false;
     }
 }
