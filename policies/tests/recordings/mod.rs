@@ -44,7 +44,7 @@ pub fn verify(rec: &Recording, config: &Config, inferred: &Inferred) -> Parity {
     let profile = DeviceProfile::h200();
     let mut sim = SimConfig::new(profile);
     sim.caps.total = inferred.trace.header.device_memory.unwrap_or(sim.caps.total);
-    let mut policy = Pytorch::new(config, &sim.caps, rec.header.memory_fraction);
+    let mut policy = Pytorch::new(config, &sim.caps, inferred.trace.header.memory_fraction);
     let replayed =
         parity::replay_recorded(&inferred.trace, inferred.answers.clone(), &mut policy, sim, None)
             .unwrap_or_else(|e| {

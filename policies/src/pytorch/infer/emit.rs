@@ -82,6 +82,7 @@ pub(super) fn header(
     let mut header = facts.rec.header.clone();
     header.pools = pools;
     header.device_memory = facts.device_total;
+    header.memory_fraction = facts.fraction;
     header.knows.from_start &= facts.start.is_empty();
     header.knows.pools = true;
     header.events = Some(events.len() as u64);

@@ -48,6 +48,8 @@ pub(super) struct Facts<'a> {
     pub start_slots: Vec<(u32, u32)>,
     pub slot_count: u32,
     pub regions: Vec<Region>,
+    /// The memory fraction in force, if it is known or was found.
+    pub fraction: Option<f64>,
     /// The device's memory, if there is a hint of it.
     pub device_total: Option<Bytes>,
     /// Most bytes held from the device at once.

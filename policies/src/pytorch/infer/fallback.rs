@@ -102,7 +102,7 @@ impl Writer<'_, '_> {
         for i in (at..end).filter(|&i| entries[i].action == Action::FreeCompleted) {
             self.complete(i);
         }
-        let unlimited = self.facts.rec.header.memory_fraction.is_none_or(|f| f >= 1.0);
+        let unlimited = self.facts.fraction.is_none_or(|f| f >= 1.0);
         if let Some(i) = releases.filter(|_| shape == Shape::Loose || unlimited) {
             self.emit(EventKind::EmptyCache, i, 0);
         }
@@ -116,7 +116,12 @@ impl Writer<'_, '_> {
             return self.emit(EventKind::AllocRefused, i, self.facts.slot_count);
         }
         let slot = self.facts.slot[i];
-        self.live[slot as usize] = Some(false);
+        // In a recording that contradicts itself the slot's last block may not have been freed.
+        match self.live[slot as usize].replace(false) {
+            Some(false) => self.emit(EventKind::Free, i, slot),
+            Some(true) => self.emit(EventKind::FreeDone, i, slot),
+            None => {}
+        }
         self.emit(EventKind::Alloc, i, slot);
     }
 

@@ -33,6 +33,13 @@ pub(super) struct Conflict {
 }
 
 impl Conflict {
+    /// The heap at the start cannot be.
+    pub fn at_start() -> Conflict {
+        let mismatch = Mismatch { entry: 0, got: None };
+        let during = During::Step(Step::Empty);
+        Conflict { begin: 0, last: 0, mismatch, during, step_begin: 0, region: None }
+    }
+
     /// Whether a request was on its way to release memory, but not as recorded.
     fn would_release(&self) -> bool {
         let granted = self.mismatch.got.is_some_and(|g| g.action == Action::Alloc);

@@ -25,9 +25,12 @@ mod facts;
 mod fallback;
 mod groups;
 mod labels;
+mod lending;
+mod limit;
 mod lots;
 mod notes;
 mod oracle;
+mod plausible;
 mod reader;
 mod regions;
 mod rewind;
@@ -37,7 +40,7 @@ mod shape;
 mod start;
 
 use super::Config;
-use facts::Facts;
+use facts::{Broken, Facts};
 use poolsim_core::recording::{DriverAnswer, Recording};
 use poolsim_core::trace::Trace;
 use search::Search;
@@ -51,6 +54,12 @@ pub struct Unexplained {
     pub entry: u64,
     /// What it would have done instead, and what may be missing.
     pub what: String,
+}
+
+impl From<Broken> for Unexplained {
+    fn from(b: Broken) -> Self {
+        Unexplained { entry: u64::from(b.entry), what: b.what }
+    }
 }
 
 /// The requests behind a recording.
@@ -68,24 +77,59 @@ pub struct Inferred {
 }
 
 /// Finds the requests behind a recording that was made under the settings `config` and the memory fraction in the
-/// recording's header.
+/// recording's header. If it names none and nothing else explains the recording, limits that its refusals hint at
+/// are tried; the trace's header then names the one that does, and the device's memory if it was inferred. Replays must use
+/// the trace's header.
 pub fn infer(rec: &Recording, config: &Config) -> Inferred {
-    let facts = Facts::of(rec, config);
-    let mut notes = notes::on_start(&facts);
+    if let Some((cleaned, broken)) = plausible::cleaned(rec) {
+        let facts = Facts::of(&cleaned, config);
+        return fallback::infer(&facts, Vec::new(), broken.into());
+    }
+    let mut facts = Facts::of(rec, config);
+    let notes = notes::on_start(&facts);
     if let Some(broken) = &facts.broken {
         let unexplained = Unexplained { entry: u64::from(broken.entry), what: broken.what.clone() };
         return fallback::infer(&facts, notes, unexplained);
     }
-    let caps = device::caps(rec, facts.device_total);
-    let Some(mut search) = Search::new(&facts, &caps) else {
-        let what = "the pools of the final heap contradict each other".into();
-        return fallback::infer(&facts, notes, Unexplained { entry: 0, what });
+    let first = match explain(&facts, &notes) {
+        Ok(inferred) => return inferred,
+        Err(unexplained) => unexplained,
     };
-    if let Err(conflict) = search.go() {
-        let unexplained = notes::conflict(&facts, &conflict);
-        return fallback::infer(&facts, notes, unexplained);
+    // A wrong limit may be made up for by private pools that were not there, so the fewest pools win.
+    let mut best: Option<Inferred> = None;
+    for fraction in limits_to_try(&facts) {
+        facts.fraction = Some(fraction);
+        let pools = |i: &Inferred| i.trace.header.pools.len();
+        if let Ok(inferred) = explain(&facts, &notes)
+            && best.as_ref().is_none_or(|b| pools(&inferred) < pools(b))
+        {
+            best = Some(inferred);
+        }
     }
+    facts.fraction = rec.header.memory_fraction;
+    best.unwrap_or_else(|| fallback::infer(&facts, notes, first))
+}
+
+/// Memory fractions that may have been in force without the recording saying so.
+fn limits_to_try(facts: &Facts) -> Vec<f64> {
+    if facts.fraction.is_some() {
+        return Vec::new();
+    }
+    let total = facts.device_total.unwrap_or(UNKNOWN_DEVICE_TOTAL);
+    limit::bracket(facts).map_or(Vec::new(), |b| limit::fractions(b, total))
+}
+
+/// Explains a recording under the limit in `facts`.
+fn explain(facts: &Facts, notes: &[String]) -> Result<Inferred, Unexplained> {
+    let caps = device::caps(facts.rec, facts.device_total);
+    let Some(mut search) = Search::new(facts, &caps) else {
+        let what = "the pools of the final heap contradict each other".into();
+        return Err(Unexplained { entry: 0, what });
+    };
+    search.go().map_err(|conflict| notes::conflict(facts, &conflict))?;
+    lending::find(&mut search);
+    let mut notes = notes.to_vec();
     notes.extend(notes::on_search(&search));
     let (trace, answers) = emit::trace(search.run, &notes);
-    Inferred { trace, answers, notes, unexplained: None }
+    Ok(Inferred { trace, answers, notes, unexplained: None })
 }

@@ -1,12 +1,12 @@
 //! What people should know of how a trace came about.
 
-use super::Unexplained;
 use super::facts::Facts;
 use super::groups::Conflict;
 use super::search::Search;
+use super::{UNKNOWN_DEVICE_TOTAL, Unexplained, limit};
 use poolsim_core::event::EventKind;
 use poolsim_core::recording::DriverAnswer;
-use poolsim_core::units::PoolId;
+use poolsim_core::units::{PoolId, ShowBytes};
 use std::collections::BTreeSet;
 
 /// What was inferred along the way.
@@ -27,12 +27,43 @@ pub(super) fn on_search(search: &Search) -> Vec<String> {
             private.len()
         ));
     }
+    notes.extend(limit_note(search.facts));
+    let lent: Vec<_> = search.run.choices.lent.iter().collect();
+    if !lent.is_empty() {
+        notes.push(format!(
+            "{} requests to the default pool were served from a pool that lends its blocks on OOM (use_on_oom)",
+            lent.len()
+        ));
+    }
     let failed =
         search.run.answers.iter().filter(|a| matches!(a, DriverAnswer::OutOfMemory)).count();
     if failed > 0 {
         notes.push(format!("the driver refused {failed} calls for memory"));
     }
     notes
+}
+
+/// A limit that was inferred, or that would explain refusals that the driver is blamed for.
+fn limit_note(facts: &Facts) -> Option<String> {
+    if facts.rec.header.memory_fraction.is_some() {
+        return None;
+    }
+    let bracket = limit::bracket(facts)?;
+    let total = facts.device_total.unwrap_or(UNKNOWN_DEVICE_TOTAL);
+    let (low, high) = (ShowBytes(bracket.at_least), ShowBytes(bracket.below));
+    Some(match facts.fraction {
+        Some(f) => format!(
+            "a memory limit of {} was inferred from what was refused although the device had room (between {low} and {high}): --memory-fraction {f}",
+            ShowBytes((f * total as f64) as u64)
+        ),
+        None => {
+            let f = limit::fractions(bracket, total).first().copied()?;
+            format!(
+                "requests were refused although the device had room: a memory limit between {low} and {high} was in force, for example --memory-fraction {f} of {}",
+                ShowBytes(total)
+            )
+        }
+    })
 }
 
 /// What was rebuilt of the heap before the first entry.
@@ -43,6 +74,9 @@ pub(super) fn on_start(facts: &Facts) -> Vec<String> {
         notes.push(format!(
             "the device's memory is not recorded; {total} bytes were inferred from the distance of expandable reservations"
         ));
+    }
+    if start.contradictions > 0 {
+        notes.push(format!("{} entries or blocks do not fit the final heap: it was not written at the end of the history", start.contradictions));
     }
     if start.is_empty() {
         return notes;
@@ -92,7 +126,7 @@ pub(super) fn conflict(facts: &Facts, c: &Conflict) -> Unexplained {
         None => "the allocator would do nothing more".into(),
     };
     let mut what = format!("{recorded}; {done}");
-    if facts.rec.header.memory_fraction.is_none() {
+    if facts.fraction.is_none() {
         what.push_str("; a memory limit may have been in force that the recording does not name (--memory-fraction)");
     }
     Unexplained { entry: entry as u64, what }

@@ -53,6 +53,7 @@ impl<'a> Facts<'a> {
             slot_count: 0,
             regions: Vec::new(),
             device_total,
+            fraction: rec.header.memory_fraction,
             peak_reserved: 0,
             refuses: false,
             defers: false,

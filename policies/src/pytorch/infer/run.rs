@@ -58,7 +58,8 @@ pub(super) struct Run<'a> {
     pub answers: Vec<DriverAnswer>,
     checkpoints: Vec<State<'a>>,
     interval: usize,
-    /// New reservations by stream, class and pool, in order of birth, for failing maps of unseen ones.
+    /// Whether the heap that was there at the start could be restored.
+    started: bool,
     next_checkpoint: usize,
 }
 
@@ -70,7 +71,7 @@ impl<'a> Run<'a> {
     /// A run at the first entry.
     pub fn new(facts: &'a Facts<'a>, caps: &DeviceCaps, labels: Labels) -> Run<'a> {
         let rec = facts.rec;
-        let policy = Pytorch::new(facts.config, caps, rec.header.memory_fraction);
+        let policy = Pytorch::new(facts.config, caps, facts.fraction);
         let dev = Oracle::new(caps.clone(), &rec.entries, &facts.slot);
         let state = State {
             at: 0,
@@ -91,6 +92,7 @@ impl<'a> Run<'a> {
             stacks: Vec::new(),
             answers: Vec::new(),
             interval: INTERVAL,
+            started: false,
             next_checkpoint: 0,
         };
         run.begin();
@@ -100,7 +102,7 @@ impl<'a> Run<'a> {
     /// Declares pools and restores the heap that was there at the start.
     fn begin(&mut self) {
         self.declare();
-        start::restore(self);
+        self.started = start::restore(self);
         self.next_checkpoint = self.interval;
     }
 
@@ -166,6 +168,9 @@ impl<'a> Run<'a> {
 
     /// Runs until the end or the first group that cannot be explained.
     pub fn advance(&mut self) -> Result<(), Conflict> {
+        if !self.started {
+            return Err(Conflict::at_start());
+        }
         let entries = &self.facts.rec.entries;
         while self.state.at < entries.len() {
             if self.state.at >= self.next_checkpoint {

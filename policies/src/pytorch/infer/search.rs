@@ -73,6 +73,26 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Takes a group of private lots to lend blocks to the default pool, which asked in `requests`; if everything is
+    /// explained that way too, it stays so.
+    pub fn try_lending(&mut self, group: u32, requests: &[u32]) {
+        let before = (self.evidence.clone(), self.run.choices.clone());
+        self.evidence.use_on_oom.insert(group);
+        self.run.choices.lent.extend(requests);
+        if self.again().is_err() {
+            (self.evidence, self.run.choices) = before;
+            self.again().expect("what explained everything before still does");
+        }
+    }
+
+    /// Runs once more from the start, without learning anything.
+    fn again(&mut self) -> Result<(), Conflict> {
+        let labels = solve(self.facts, &self.regions, &mut self.evidence, &mut self.numbers);
+        let labels = labels.expect("evidence that was enough before is enough");
+        self.run.go_back(0, Some(labels));
+        self.run.advance()
+    }
+
     /// Draws a conclusion from a conflict. The entry to go back to (beside changes of labels), or `None` if there is
     /// nothing more to learn.
     fn learn(&mut self, c: &Conflict) -> Option<usize> {

@@ -81,14 +81,15 @@ fn lot_at(facts: &Facts, addr: u64) -> Option<usize> {
     (addr < facts.lots[i].end).then_some(i)
 }
 
-/// Gives the start's heap to the run's policy, and the events that stand for its blocks to the run.
-pub(super) fn restore(run: &mut Run) {
-    let Some(image) = image(run.facts, &run.labels, &run.choices) else { return };
+/// Gives the start's heap to the run's policy, and the events that stand for its blocks to the run. False if no such
+/// heap can be.
+pub(super) fn restore(run: &mut Run) -> bool {
+    let Some(image) = image(run.facts, &run.labels, &run.choices) else { return true };
     let bases: Vec<u64> = reserved_in_order(&image);
     run.state.dev.restoring = Some(bases.into_iter());
     let restored = run.state.policy.restore(&mut run.state.dev, &image);
     run.state.dev.restoring = None;
-    let Some(live) = restored else { return };
+    let Some(live) = restored else { return false };
     for (slot, block) in live {
         run.state.blocks[slot.index()] = block;
     }
@@ -113,6 +114,7 @@ pub(super) fn restore(run: &mut Run) {
         policy.free(dev, block);
         run.push(Event::new(EventKind::FreeLater, at, slot, b.requested, stream, pool), b.stack);
     }
+    true
 }
 
 /// Addresses in the order in which a policy that restores the heap reserves them: each segment, and each
