@@ -2,12 +2,12 @@
 //!
 //! Four nouns carry the design:
 //!
-//! * A [`Device`](device::Device) is the mechanism: address space, physical memory, streams, time. The simulated
+//! * A [`Device`] is the mechanism: address space, physical memory, streams, time. The simulated
 //!   device and the CUDA driver implement the same trait.
-//! * A [`Policy`](policy::Policy) is an allocator: it borrows a device for each call and decides which
+//! * A [`Policy`] is an allocator: it borrows a device for each call and decides which
 //!   block serves which request. The same compiled policy runs on both devices.
-//! * An [`Event`](event::Event) is one thing that the recorded job asked for. A trace is a stream of them.
-//! * A [`RunRecord`](record::RunRecord) says what one run (policy × trace × device) was, and what it measured.
+//! * An [`Event`] is one thing that the recorded job asked for. A trace is a stream of them.
+//! * A [`RunRecord`] says what one run (policy × trace × device) was, and what it measured.
 //!
 //! There are four because each changes for its own reason: devices with hardware, policies with ideas,
 //! events with what recorders can see, records with what people want to know. Every arrow between

@@ -1,6 +1,6 @@
 //! Devices over another device.
 //!
-//! Each adaptor forwards what it does not care about through [`delegate_device!`] and [`delegate_target!`].
+//! Each adaptor forwards what it does not care about through `delegate_device!` and `delegate_target!`.
 
 mod checked;
 mod faulty;

@@ -3,7 +3,7 @@
 use super::{DeviceProfile, Placement};
 use poolsim_core::{Bytes, DeviceCaps};
 
-/// What a [`SimDevice`] is to be.
+/// What a [`SimDevice`](super::SimDevice) is to be.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// What it says of itself.

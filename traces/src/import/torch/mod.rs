@@ -1,7 +1,7 @@
 //! Memory snapshots of PyTorch: `torch.cuda.memory._dump_snapshot` and its older kin.
 //!
 //! Three containers hold the same data: a pickle, the JSON dump of it, and the HTML page of `_memory_viz`.
-//! Each reader hands dicts, lists and tuples to [`fold::Snapshot`] as they are completed, which turns
+//! Each reader hands dicts, lists and tuples to `fold::Snapshot` as they are completed, which turns
 //! them into rows; `assemble` makes the recording of one device from the rows. So a field of a snapshot is
 //! read in one place, whatever the container.
 
