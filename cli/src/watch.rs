@@ -2,9 +2,8 @@
 
 use indicatif::ProgressBar;
 use poolsim_core::Entry;
-use poolsim_core::record::Sample;
 use poolsim_reports::csv::CsvWriter;
-use poolsim_sim::observe::Levels;
+use poolsim_sim::observe::sample;
 use poolsim_sim::{Observer, Step};
 use std::fs::File;
 use std::io;
@@ -34,16 +33,7 @@ const STRIDE: u64 = 1 << 16;
 impl Watch<'_> {
     fn write(&mut self, step: &Step<'_>) -> io::Result<()> {
         if let Some(series) = &mut self.series {
-            let now = Levels::now(step.stats);
-            let sample = Sample {
-                event: step.index,
-                at: step.event.at,
-                requested: now.requested,
-                allocated: now.allocated,
-                active: now.active,
-                reserved: now.reserved,
-            };
-            series.sample(self.policy, &sample)?;
+            series.sample(self.policy, &sample(step))?;
         }
         if let Some(decisions) = &mut self.decisions {
             for decision in step.log {

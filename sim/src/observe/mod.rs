@@ -4,16 +4,14 @@
 //! run: where memory was lost can only be said of one moment, the first at which reserved bytes reached their
 //! peak, and which moment that was is known when the run is over.
 
-mod decisions;
 mod ooms;
 mod peak;
 mod record;
 mod series;
 mod totals;
 
-pub use decisions::{DECISIONS_HEADER, Decisions};
 pub use ooms::{MAX_OOMS, Ooms};
 pub use peak::{PeakState, peak_state};
 pub use record::{RunFacts, run_record};
-pub use series::{Levels, Point, SERIES_HEADER, Samples, Series, write_sample};
+pub use series::{Levels, Point, Samples, Series, sample};
 pub use totals::Totals;

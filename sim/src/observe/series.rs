@@ -3,7 +3,6 @@
 use crate::engine::{Observer, Step};
 use poolsim_core::record::Sample;
 use poolsim_core::{Bytes, Nanos, PoolStats};
-use std::io::{self, Write};
 
 /// The four quantities of one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,32 +155,26 @@ impl Observer for Series {
     }
 }
 
+/// The moment after a step.
+#[inline]
+pub fn sample(step: &Step<'_>) -> Sample {
+    let now = Levels::now(step.stats);
+    Sample {
+        event: step.index,
+        at: step.event.at,
+        requested: now.requested,
+        allocated: now.allocated,
+        active: now.active,
+        reserved: now.reserved,
+    }
+}
+
 /// Every single moment of a run, handed on as it comes.
 pub struct Samples<F>(pub F);
 
 impl<F: FnMut(&Sample)> Observer for Samples<F> {
     #[inline]
     fn on_step(&mut self, step: &Step<'_>) {
-        let now = Levels::now(step.stats);
-        (self.0)(&Sample {
-            event: step.index,
-            at: step.event.at,
-            requested: now.requested,
-            allocated: now.allocated,
-            active: now.active,
-            reserved: now.reserved,
-        });
+        (self.0)(&sample(step));
     }
-}
-
-/// The first line of a CSV file of samples.
-pub const SERIES_HEADER: &str = "event,time_ns,requested,allocated,active,reserved";
-
-/// Writes a sample as a line of CSV.
-pub fn write_sample(out: &mut dyn Write, s: &Sample) -> io::Result<()> {
-    writeln!(
-        out,
-        "{},{},{},{},{},{}",
-        s.event, s.at, s.requested, s.allocated, s.active, s.reserved
-    )
 }
