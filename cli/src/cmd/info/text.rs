@@ -36,7 +36,8 @@ fn head(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
         facts.compression.map(|c| format!(", compressed with {c}")).unwrap_or_default();
     line(out, "format", format_args!("{}{compressed}", facts.format))?;
     let framework = header.framework.as_ref().map(|f| format!(", {f}")).unwrap_or_default();
-    line(out, "source", format_args!("{}{framework}", header.source))?;
+    let source = if header.source.is_empty() { "not said" } else { &header.source };
+    line(out, "source", format_args!("{source}{framework}"))?;
     line(out, "device", device(facts))?;
     line(out, "machine", facts.machine.words())?;
     line(
