@@ -93,7 +93,7 @@ fn the_pages_show_what_the_program_prints() {
         let path = root().join(page);
         let old = fs::read_to_string(&path).unwrap();
         let new = renewed(&old);
-        if std::env::var_os("UPDATE_DOCS").is_some() {
+        if std::env::var_os("UPDATE_DOCS").is_some_and(|v| !v.is_empty()) {
             fs::write(&path, new).unwrap();
             continue;
         }
