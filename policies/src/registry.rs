@@ -59,6 +59,10 @@ pub enum OomRule {
     NothingFits,
     /// The device has less free memory than the rounded size, in whole granules.
     DeviceLacks,
+    /// The device has less free memory than a page of 32 MiB.
+    PageLacks,
+    /// A memory fraction limits the bytes that the program holds as requested, not the bytes held from the device.
+    FractionOfRequests,
 }
 
 /// What a policy may know when it is made.
@@ -144,7 +148,9 @@ macro_rules! policies {
     };
 }
 
-policies! { pytorch, best_fit, bump, rmm_pool, rmm_arena, rmm_binning, compose }
+policies! {
+    pytorch, cuda_async, cuda_malloc, best_fit, bump, rmm_pool, rmm_arena, rmm_binning, compose,
+}
 
 /// A set of policies. A value, so that a program outside this repository can add its own.
 #[derive(Clone, Debug)]

@@ -57,6 +57,8 @@ impl Refusals {
                     same && b.state == BlockState::Free && b.size >= oom.rounded
                 }),
                 OomRule::DeviceLacks => free >= oom.rounded.next_multiple_of(2 * MIB),
+                OomRule::PageLacks => free >= 32 * MIB,
+                OomRule::FractionOfRequests => false,
             };
             if broken {
                 return Err(format!("{rule:?} does not hold: {oom:?}, device has {free} free"));
@@ -106,7 +108,8 @@ struct Order {
 
 impl Observer for Order {
     fn on_step(&mut self, step: &Step<'_>) {
-        self.order.see(step.ledger);
+        // What a free itself waited for is done.
+        let waited = self.order.see(step.ledger);
         let event = step.event;
         match (event.kind(), step.outcome) {
             (kind, Outcome::Granted(grant)) => {
@@ -115,12 +118,12 @@ impl Observer for Order {
                 }
                 if kind.makes_live() {
                     self.held.insert(event.slot, (grant.addr, grant.size));
-                } else {
+                } else if !waited {
                     self.order.freed(grant.addr, grant.size, event.stream);
                 }
             }
             (EventKind::Free | EventKind::FreeLater, Outcome::Done) => {
-                if let Some((addr, size)) = self.held.remove(&event.slot) {
+                if let Some((addr, size)) = self.held.remove(&event.slot).filter(|_| !waited) {
                     self.order.freed(addr, size, event.stream);
                 }
             }
@@ -129,13 +132,24 @@ impl Observer for Order {
     }
 }
 
-/// Never more than the fraction that the process may take.
-struct Bounded(Bytes);
+/// Never more than the fraction that the process may take, in bytes held from the device or in bytes asked for.
+struct Bounded {
+    limit: Bytes,
+    of_requests: bool,
+    /// Bytes asked for by what the program holds.
+    asked: Bytes,
+}
 
 impl Observer for Bounded {
     fn on_step(&mut self, step: &Step<'_>) {
-        let reserved = step.stats.reserved.current;
-        assert!(reserved <= self.0, "event {}: {reserved} bytes reserved", step.index);
+        let size = step.event.size;
+        match (step.event.kind(), step.outcome) {
+            (EventKind::Alloc, Outcome::Granted(_)) => self.asked += size,
+            (EventKind::Free | EventKind::FreeLater, Outcome::Done) => self.asked -= size,
+            _ => {}
+        }
+        let held = if self.of_requests { self.asked } else { step.stats.reserved.current };
+        assert!(held <= self.limit, "event {}: {held} bytes are held", step.index);
     }
 }
 
@@ -253,7 +267,10 @@ fn a_memory_fraction_is_a_limit() {
         let case =
             Case { spec, trace: &trace, env, what: "a memory fraction".into(), faults: false };
         let limit = (total as f64 * 0.4) as Bytes;
-        case.run(Checked::new(device(total)), 16, &mut Bounded(limit));
+        let def = registry().resolve(spec).expect("a spec").def;
+        let of_requests = def.refuses.contains(&OomRule::FractionOfRequests);
+        let mut bounded = Bounded { limit, of_requests, asked: 0 };
+        case.run(Checked::new(device(total)), 16, &mut bounded);
     }
 }
 

@@ -66,10 +66,11 @@ impl Model {
         }
     }
 
-    /// A host wait, the policy's own ones included, may end every pending use.
+    /// A wait, of the host or between streams, the policy's own ones included, may end every pending use.
     fn after(&mut self, device: &dyn ReplayTarget) {
         self.order.see(device.ledger());
-        let waits = device.ledger().calls[DeviceOp::Synchronize as usize];
+        let calls = |op: DeviceOp| device.ledger().calls[op as usize];
+        let waits = calls(DeviceOp::Synchronize) + calls(DeviceOp::Wait);
         if waits != self.waits {
             self.in_use.retain(|_, u| !u.pending);
         }

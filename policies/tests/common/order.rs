@@ -4,14 +4,16 @@ use poolsim_core::{Bytes, DevAddr, DeviceOp, Ledger, StreamId};
 use std::collections::BTreeMap;
 
 /// Device calls after which work of other streams may be known to be done: host waits, waits between streams,
-/// fences that passed, and giving memory back, which waits inside the driver.
-const BARRIERS: [DeviceOp; 6] = [
+/// fences that passed, giving memory back, which waits inside the driver, and requests to a driver's pool, which
+/// knows how far the GPU is.
+const BARRIERS: [DeviceOp; 7] = [
     DeviceOp::Synchronize,
     DeviceOp::Wait,
     DeviceOp::Query,
     DeviceOp::Free,
     DeviceOp::Unmap,
     DeviceOp::PoolShrink,
+    DeviceOp::PoolMalloc,
 ];
 
 /// The stream whose work last touched each freed interval, since the last barrier.
@@ -20,27 +22,28 @@ pub struct StreamOrder {
     freed: BTreeMap<(DevAddr, Bytes), StreamId>,
     barriers: u64,
     host_waits: u64,
-    /// The host waited in the present step: what is freed in it is used by nobody.
-    host_waited: bool,
 }
 
 impl StreamOrder {
-    /// Before anything else about a step: forgets everything if there was a barrier in it.
-    pub fn see(&mut self, ledger: &Ledger) {
-        let host_waits = ledger.calls[DeviceOp::Synchronize as usize];
-        self.host_waited = host_waits != self.host_waits;
+    /// Before anything else about a step: forgets everything if there was a barrier in it. Returns whether the host
+    /// waited: what is freed in such a step is used by nobody.
+    pub fn see(&mut self, ledger: &Ledger) -> bool {
+        let host_waits = [DeviceOp::Synchronize, DeviceOp::Free]
+            .map(|op| ledger.calls[op as usize])
+            .iter()
+            .sum();
+        let waited = host_waits != self.host_waits;
         self.host_waits = host_waits;
         let barriers = BARRIERS.iter().map(|&op| ledger.calls[op as usize]).sum();
         if barriers != self.barriers {
             self.barriers = barriers;
             self.freed.clear();
         }
+        waited
     }
 
     pub fn freed(&mut self, addr: DevAddr, size: Bytes, stream: StreamId) {
-        if !self.host_waited {
-            self.freed.insert((addr, size), stream);
-        }
+        self.freed.insert((addr, size), stream);
     }
 
     pub fn granted(&self, addr: DevAddr, size: Bytes, stream: StreamId) -> Result<(), String> {
