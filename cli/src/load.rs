@@ -227,8 +227,13 @@ pub fn in_file(error: anyhow::Error, path: &Path) -> anyhow::Error {
     }
 }
 
-fn from_recording(recording: Recording, path: PathBuf, machine: Machine) -> anyhow::Result<Loaded> {
+fn from_recording(
+    recording: Recording,
+    path: PathBuf,
+    mut machine: Machine,
+) -> anyhow::Result<Loaded> {
     let inferred = infer_requests(&recording).map_err(|e| in_file(e, &path))?;
+    machine.adopt(&inferred.trace.header);
     drop(recording);
     let events = Events::Memory(Arc::new(inferred.trace));
     let digest = events.digest()?;

@@ -17,6 +17,8 @@ pub enum Said {
     Sidecar,
     /// The trace.
     Trace,
+    /// The recording's entries, from which it was inferred.
+    Inferred,
     /// Nobody: the built-in profile's device stands in.
     Profile,
 }
@@ -27,6 +29,7 @@ impl Said {
             Said::Flag => "as given",
             Said::Sidecar => "from the sidecar",
             Said::Trace => "from the trace",
+            Said::Inferred => "inferred from the recording",
             Said::Profile => "assumed: nothing says it",
         }
     }
@@ -77,6 +80,20 @@ impl Machine {
             memory_said,
             memory_fraction: fraction.map(|(share, _)| share),
             fraction_said: fraction.map(|(_, said)| said),
+        }
+    }
+
+    /// Takes over what was inferred of a recording whose source did not say it.
+    pub fn adopt(&mut self, inferred: &TraceHeader) {
+        if self.memory_said == Said::Profile
+            && let Some(total) = inferred.device_memory
+        {
+            self.caps.total = total;
+            self.memory_said = Said::Inferred;
+        }
+        if self.memory_fraction.is_none() && inferred.memory_fraction.is_some() {
+            self.memory_fraction = inferred.memory_fraction;
+            self.fraction_said = Some(Said::Inferred);
         }
     }
 

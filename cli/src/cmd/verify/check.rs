@@ -119,12 +119,13 @@ impl<'a> Checker<'a> {
 
     fn comparison(&self, file: &Candidate) -> anyhow::Result<Comparison> {
         let input = Input::open(&file.path, &self.args.select, &self.args.machine, &self.profile)?;
-        let Input { source, machine, sidecar, .. } = input;
+        let Input { source, mut machine, sidecar, .. } = input;
         let Source::Recording(recording) = source else {
             let what = "is a trace of requests, which hold no decisions to compare; verify a PyTorch snapshot";
             anyhow::bail!("{}: {what}", file.path.display());
         };
         let mut inferred = infer_requests(&recording).map_err(|e| in_file(e, &file.path))?;
+        machine.adopt(&inferred.trace.header);
         let mut choices =
             choose(&[], &recording.header, &machine).map_err(|e| in_file(e, &file.path))?;
         let choice = choices.pop().expect("there is always a default");

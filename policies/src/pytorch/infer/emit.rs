@@ -1,5 +1,6 @@
 //! From a finished run to a trace that any policy can replay.
 
+use super::UNKNOWN_DEVICE_TOTAL;
 use super::facts::Facts;
 use super::run::Run;
 use super::start;
@@ -81,7 +82,9 @@ pub(super) fn header(
 ) -> TraceHeader {
     let mut header = facts.rec.header.clone();
     header.pools = pools;
-    header.device_memory = facts.device_total;
+    // An inferred fraction is one of the memory that was assumed.
+    let assumed = facts.fraction != facts.rec.header.memory_fraction;
+    header.device_memory = facts.device_total.or(assumed.then_some(UNKNOWN_DEVICE_TOTAL));
     header.memory_fraction = facts.fraction;
     header.knows.from_start &= facts.start.is_empty();
     header.knows.pools = true;
