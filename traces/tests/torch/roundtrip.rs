@@ -17,6 +17,8 @@ fn written(rec: &Recording) -> Vec<u8> {
 /// Notes say what happened on the way in, which does not happen again.
 fn without_notes(rec: &Recording) -> Recording {
     let mut rec = rec.clone();
+    // The writer names the default pool, also where the file read did not say pools.
+    rec.header.knows.pools = true;
     rec.header.notes.clear();
     rec
 }
