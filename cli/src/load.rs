@@ -93,10 +93,12 @@ impl Input {
 fn complete(header: &mut TraceHeader, machine: &Machine, sidecar: Option<&Sidecar>) {
     if machine.memory_said != Said::Profile {
         header.device_memory = Some(machine.caps.total);
-        header.device_name.get_or_insert_with(|| machine.caps.name.clone());
     }
     header.memory_fraction = machine.memory_fraction;
     let Some(sidecar) = sidecar else { return };
+    if header.device_name.is_none() {
+        header.device_name.clone_from(&sidecar.device_name);
+    }
     if header.framework.is_none() {
         header.framework = sidecar.torch.as_ref().map(|version| format!("torch {version}"));
     }

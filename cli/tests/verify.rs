@@ -54,3 +54,21 @@ fn the_text_says_what_was_compared_and_explains_what_cannot_be_seen() {
     assert!(left.out.contains("122 statistics; 0 mismatches"), "{}", left.out);
     assert!(left.out.contains("an empty_cache() that frees nothing leaves no entry"));
 }
+
+#[test]
+fn a_file_whose_addresses_were_changed_is_refused_but_its_requests_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changed.json");
+    let entry = |action: &str, addr: u64| serde_json::json!({"action": action, "addr": addr, "size": 1000, "stream": 0, "frames": [], "time_us": 1});
+    let snapshot = serde_json::json!({
+        "segments": [],
+        "device_traces": [[entry("alloc", 70_001), entry("alloc", 90_001), entry("free_completed", 70_001)]],
+    });
+    std::fs::write(&path, snapshot.to_string()).unwrap();
+    let path = path.to_str().unwrap();
+    let left = run(&["verify", path]);
+    assert_eq!(left.code, 1);
+    assert!(left.out.contains("event 0") && left.out.contains("changed after"), "{}", left.out);
+    let replayed = json(&["replay", path, "--json"], 0)["runs"][0].take();
+    assert_eq!(replayed["metrics"]["peak_requested_bytes"], 2000, "{replayed}");
+}

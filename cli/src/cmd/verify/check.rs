@@ -7,7 +7,7 @@ use crate::choice::{Choice, choose};
 use crate::load::{Input, in_file, infer_requests};
 use crate::machine::Machine;
 use crate::sidecar::Sidecar;
-use poolsim_core::error::TraceErrorKind;
+use poolsim_core::error::{Place, TraceErrorKind};
 use poolsim_core::{Recording, TraceError};
 use poolsim_policies::pytorch::infer::{Inferred, Unexplained};
 use poolsim_sim::parity::{Mismatch, Parity, compare, replay_recorded};
@@ -129,6 +129,16 @@ impl<'a> Checker<'a> {
         let mut choices =
             choose(&[], &recording.header, &machine).map_err(|e| in_file(e, &file.path))?;
         let choice = choices.pop().expect("there is always a default");
+        if let Some(altered) = inferred.unexplained.as_ref().filter(|u| u.altered) {
+            let place = Place::Event(altered.entry);
+            let what = format!(
+                "{}, so this file was changed after PyTorch wrote it, and does not show what PyTorch decided; verify \
+                 the file that it was made from",
+                altered.what
+            );
+            let error = TraceError::new(TraceErrorKind::Illegal, place, what);
+            return Err(error.in_file(&file.path).into());
+        }
         if recording.header.settings.is_none() {
             let note = "the settings are not recorded: PyTorch's defaults are assumed";
             inferred.notes.push(note.into());

@@ -54,11 +54,13 @@ pub struct Unexplained {
     pub entry: u64,
     /// What it would have done instead, and what may be missing.
     pub what: String,
+    /// No PyTorch allocator makes such an entry, whatever came before: the file was changed after it was recorded.
+    pub altered: bool,
 }
 
 impl From<Broken> for Unexplained {
     fn from(b: Broken) -> Self {
-        Unexplained { entry: u64::from(b.entry), what: b.what }
+        Unexplained { entry: u64::from(b.entry), what: b.what, altered: false }
     }
 }
 
@@ -83,12 +85,13 @@ pub struct Inferred {
 pub fn infer(rec: &Recording, config: &Config) -> Inferred {
     if let Some((cleaned, broken)) = plausible::cleaned(rec) {
         let facts = Facts::of(&cleaned, config);
-        return fallback::infer(&facts, Vec::new(), broken.into());
+        let altered = Unexplained { altered: true, ..broken.into() };
+        return fallback::infer(&facts, Vec::new(), altered);
     }
     let mut facts = Facts::of(rec, config);
     let notes = notes::on_start(&facts);
     if let Some(broken) = &facts.broken {
-        let unexplained = Unexplained { entry: u64::from(broken.entry), what: broken.what.clone() };
+        let unexplained = Unexplained::from(broken.clone());
         return fallback::infer(&facts, notes, unexplained);
     }
     let first = match explain(&facts, &notes) {
@@ -124,7 +127,7 @@ fn explain(facts: &Facts, notes: &[String]) -> Result<Inferred, Unexplained> {
     let caps = device::caps(facts.rec, facts.device_total);
     let Some(mut search) = Search::new(facts, &caps) else {
         let what = "the pools of the final heap contradict each other".into();
-        return Err(Unexplained { entry: 0, what });
+        return Err(Unexplained { entry: 0, what, altered: false });
     };
     search.go().map_err(|conflict| notes::conflict(facts, &conflict))?;
     lending::find(&mut search);

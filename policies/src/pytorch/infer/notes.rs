@@ -129,5 +129,5 @@ pub(super) fn conflict(facts: &Facts, c: &Conflict) -> Unexplained {
     if facts.fraction.is_none() {
         what.push_str("; a memory limit may have been in force that the recording does not name (--memory-fraction)");
     }
-    Unexplained { entry: entry as u64, what }
+    Unexplained { entry: entry as u64, what, altered: false }
 }

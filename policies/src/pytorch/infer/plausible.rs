@@ -35,26 +35,38 @@ pub(super) fn cleaned(rec: &Recording) -> Option<(Recording, Broken)> {
     };
     let mut rec = rec.clone();
     if rec.entry_pools.len() == rec.entries.len() {
-        let kept: Vec<bool> = rec.entries.iter().map(can_be).collect();
+        let kept: Vec<bool> = rec.entries.iter().map(tells).collect();
         let mut keep = kept.iter();
         rec.entry_pools.retain(|_| keep.next() == Some(&true));
     }
-    rec.entries.retain(can_be);
+    rec.entries.retain(tells);
     rec.heap.ranges.retain(|(r, b)| range_can_be(r, b));
     Some((rec, what))
 }
 
+/// Whether an entry still tells what was asked for: in files whose addresses were made unrecognisable the order and
+/// sizes of requests are real.
+fn tells(e: &Entry) -> bool {
+    match e.action {
+        Action::Alloc | Action::FreeRequested | Action::FreeCompleted => within(e),
+        _ => can_be(e),
+    }
+}
+
+fn within(e: &Entry) -> bool {
+    e.addr < TOP && (1..MOST).contains(&e.size)
+}
+
 fn can_be(e: &Entry) -> bool {
     let whole = e.addr.is_multiple_of(UNIT) && e.size.is_multiple_of(UNIT);
-    let within = e.addr < TOP && (1..MOST).contains(&e.size);
     match e.action {
         Action::Snapshot => true,
         Action::Oom => (1..MOST_ASKED).contains(&e.size),
         Action::Alloc | Action::FreeRequested | Action::FreeCompleted => {
-            within && e.addr.is_multiple_of(UNIT)
+            within(e) && e.addr.is_multiple_of(UNIT)
         }
         Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap => {
-            within && whole
+            within(e) && whole
         }
     }
 }
