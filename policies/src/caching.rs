@@ -96,19 +96,17 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
     }
 
     /// Gives back every idle range, of one pool or of all. A range that the device refuses to take stays.
-    fn give_back_idle(&mut self, dev: &mut dyn Device, pool: Option<PoolId>) -> Bytes {
+    fn give_back_idle(&mut self, dev: &mut dyn Device, pool: Option<PoolId>) {
         let idle: Vec<RangeNo> = self.arena.idle_ranges().collect();
         let of_pool = |arena: &Arena, range: RangeNo| {
             let lane = arena.lane(arena.lane_of(arena.first_block(range)));
             pool.is_none_or(|pool| lane.pool == pool)
         };
-        let mut given = 0;
         for range in idle {
             if of_pool(&self.arena, range) {
-                given += self.give_back(dev, range).unwrap_or(0);
+                let _ = self.give_back(dev, range);
             }
         }
-        given
     }
 
     #[cold]
@@ -235,14 +233,16 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Policy for Caching<R, P, 
     }
 
     fn empty_cache(&mut self, dev: &mut dyn Device) -> Bytes {
+        let before = self.arena.stats().reserved.current;
         if !self.deferred.is_empty() {
             // A failed wait leaves its blocks pending; what is idle can go all the same.
             let _ = self.deferred.synchronize(dev);
             self.settle(dev);
         }
-        let given = self.give_back_idle(dev, None);
+        self.give_back_idle(dev, None);
         self.checked();
-        given
+        // Settling gives back what is surplus.
+        before - self.arena.stats().reserved.current
     }
 
     fn pool(&mut self, dev: &mut dyn Device, pool: PoolId, op: PoolOp) {
