@@ -45,6 +45,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// List the policies, or describe one with its parameters
     Policies(PoliciesArgs),
+    /// Write the file that a policy of your own starts from
+    NewPolicy(NewPolicyArgs),
     /// List the GPUs of this machine
     Devices(DevicesArgs),
 }
@@ -274,6 +276,24 @@ pub struct PoliciesArgs {
     /// Print one JSON document: {"policies": [...]}
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `new-policy`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim new-policy my-pool
+  poolsim new-policy my-pool --outside --dir src")]
+pub struct NewPolicyArgs {
+    /// Its name in specs: lower-case letters, digits and -
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Write it for a crate of your own, which registers it beside the built-in policies
+    #[arg(long)]
+    pub outside: bool,
+    /// The folder to write to [default: policies/src of this clone, or the current one with --outside]
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Option<PathBuf>,
 }
 
 /// Arguments of `devices`.

@@ -6,9 +6,9 @@ use poolsim_policies::registry::{OomRule, PolicyDef, no_version, no_warnings};
 use poolsim_policies::stage::{Rounding, growth::Chunks, placement::BestFit, reclaim::ReleaseAll};
 
 /// The one rule of its own: the next power of two, and never less than `least`.
-struct Powers(u64);
+struct NextPower(u64);
 
-impl Rounding for Powers {
+impl Rounding for NextPower {
     fn round(&self, asked: u64) -> u64 {
         asked.next_power_of_two().max(self.0)
     }
@@ -37,7 +37,7 @@ pub static DEF: PolicyDef = PolicyDef {
     version: no_version,
     check: no_warnings,
     build: |p, env| {
-        let round = Powers(p.bytes("least"));
+        let round = NextPower(p.bytes("least"));
         Ok(Box::new(Caching::new(round, BestFit::default(), Chunks(32 << 20), ReleaseAll, env)))
     },
 };

@@ -23,6 +23,7 @@ pub mod registry;
 pub mod rmm_arena;
 pub mod rmm_binning;
 pub mod rmm_pool;
+pub mod scaffold;
 pub mod spec;
 pub mod stage;
 

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod convert;
 pub mod devices;
 pub mod info;
+pub mod new_policy;
 pub mod policies;
 pub mod replay;
 pub mod verify;
