@@ -17,6 +17,7 @@ pub mod lru;
 pub mod nearest;
 pub mod ordered;
 pub mod params;
+pub mod planned;
 pub mod pow2;
 pub mod pytorch;
 pub mod registry;
