@@ -145,7 +145,7 @@ pub trait Policy: Send {
     }
 }
 
-impl Policy for Box<dyn Policy> {
+impl<P: Policy + ?Sized> Policy for Box<P> {
     fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
         (**self).malloc(dev, req)
     }

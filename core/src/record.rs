@@ -152,6 +152,61 @@ pub struct RunRecord {
     pub ooms: Vec<OomRecord>,
     /// What a reader must know before believing the numbers.
     pub warnings: Vec<String>,
+    /// How a run on real hardware was measured; `None` in simulation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// Times of one kind of call, in nanoseconds. Each contains the cost of reading the clock once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Number of calls.
+    pub calls: u64,
+    /// Median.
+    pub p50_ns: Nanos,
+    /// 90th percentile.
+    pub p90_ns: Nanos,
+    /// 99th percentile.
+    pub p99_ns: Nanos,
+    /// 99.9th percentile.
+    pub p999_ns: Nanos,
+    /// Longest call.
+    pub max_ns: Nanos,
+    /// All calls together.
+    pub total_ns: Nanos,
+}
+
+/// A mean over repeated runs with its 95 % confidence interval (Student's t).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Mean.
+    pub mean: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// What repeated runs on real hardware measured beside the metrics.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// How time and work on the streams were treated.
+    pub mode: String,
+    /// Runs that were not counted, before the others.
+    pub warmup: u32,
+    /// Runs that were counted.
+    pub repeats: u32,
+    /// Cost of reading the clock, contained once in each time of a call.
+    pub timer_cost_ns: Nanos,
+    /// All repeats together, by call: `alloc` and `free` are the allocator's own with all that is under them, the
+    /// others driver calls.
+    pub latency: BTreeMap<String, LatencySummary>,
+    /// Over the repeats: `device_time_ns` as the metric, `allocator_time_ns` for all allocs and frees, and quantiles.
+    pub intervals: BTreeMap<String, Interval>,
+    /// Free memory of the device before the first run and after the last.
+    pub device_free_bytes: [Bytes; 2],
+    /// Words of memory that were found overwritten; `None` if nobody looked.
+    pub overwritten_words: Option<u64>,
 }
 
 impl RunRecord {

@@ -1,7 +1,7 @@
 //! How long calls take: histograms, and what reading the clock itself costs.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use poolsim_core::record::LatencySummary;
 use std::time::Instant;
 
 /// Longest time that a histogram tells apart; longer ones count as this.
@@ -35,6 +35,17 @@ impl Latency {
         ns
     }
 
+    /// Takes the calls of another in.
+    pub fn merge(&mut self, other: &Latency) {
+        self.histogram.add(&other.histogram).expect("all have the same bounds");
+        self.total += other.total;
+    }
+
+    /// Time of all calls together, in nanoseconds.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
     /// Number of calls.
     pub fn calls(&self) -> u64 {
         self.histogram.len()
@@ -58,25 +69,6 @@ impl Latency {
             total_ns: self.total,
         }
     }
-}
-
-/// Quantiles of one kind of call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LatencySummary {
-    /// Number of calls.
-    pub calls: u64,
-    /// Median.
-    pub p50_ns: u64,
-    /// 90th percentile.
-    pub p90_ns: u64,
-    /// 99th percentile.
-    pub p99_ns: u64,
-    /// 99.9th percentile.
-    pub p999_ns: u64,
-    /// Longest call.
-    pub max_ns: u64,
-    /// All calls together.
-    pub total_ns: u64,
 }
 
 /// Median cost of timing nothing: two clock readings and their difference, in nanoseconds. Every figure of a

@@ -4,14 +4,18 @@
 //! every call says [`Unsupported`](poolsim_core::DeviceError::Unsupported).
 //!
 //! * [`CudaDevice`] is a GPU for any policy: the same code that ran in simulation takes real memory.
-//! * [`DriverPool`] is a real `cudaMallocAsync` pool behind the same trait.
+//! * [`DriverPool`] is a real `cudaMallocAsync` pool behind the policies' trait, [`DriverMalloc`] bare `cudaMalloc`.
 //! * [`Timed`] measures what a policy's calls cost, and [`CudaDevice`] what the driver calls under them cost.
 
 mod call;
 pub mod device;
 pub mod driver;
 mod fences;
+mod gates;
 pub mod latency;
+mod live;
+mod metered;
+pub mod plain;
 pub mod pool;
 mod streams;
 pub mod timed;
@@ -19,8 +23,11 @@ pub mod work;
 
 pub use call::Context;
 pub use device::{CudaDevice, Mode};
-pub use latency::{Latency, LatencySummary, timer_cost};
+pub use gates::Gates;
+pub use latency::{Latency, timer_cost};
+pub use metered::Metered;
+pub use plain::DriverMalloc;
 pub use pool::{DriverPool, PoolOptions};
 pub use streams::StreamTable;
 pub use timed::Timed;
-pub use work::{WorkOptions, Worked};
+pub use work::{Busy, WorkOptions, Worked};

@@ -1,15 +1,19 @@
-//! The driver's own allocators as policies, for the GPU only.
+//! A real `cudaMallocAsync` pool as a policy, for the GPU only.
 
 use crate::call::Context;
 use crate::device::CudaDevice;
+use crate::gates::Gates;
+use crate::latency::Latency;
+use crate::live::{Live, LiveBlocks};
+use crate::metered::Metered;
 use crate::streams::StreamTable;
-use cudarc::driver::sys::{CUevent, CUmemPool_attribute as Attribute, CUmemoryPool};
+use cudarc::driver::sys::{CUevent, CUmemPool_attribute as Attribute, CUmemoryPool, CUstream};
 use poolsim_core::{
-    Action, AllocError, AllocRequest, BlockId, BlockState, BlockView, Bytes, DevAddr, Device,
-    DeviceError, Grant, HeapVisitor, OomCause, Policy, PoolId, PoolStats, RangeView, StreamId,
-    SyncScope, stack::StackId,
+    Action, AllocError, AllocRequest, BlockId, Bytes, Device, DeviceError, DeviceOp, Grant,
+    HeapVisitor, OomCause, Policy, PoolStats, StreamId, SyncScope,
 };
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How a driver pool is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +22,7 @@ pub struct PoolOptions {
     pub default_pool: bool,
     /// Bytes that the pool keeps at synchronisations.
     pub release_threshold: Bytes,
-    /// Most bytes that the pool may reserve; 0 for no limit.
+    /// Most bytes that the pool may reserve; 0 for no limit. An own pool's only.
     pub max_size: Bytes,
     /// Reuse of memory whose free is ordered before by events.
     pub follow_events: bool,
@@ -26,6 +30,8 @@ pub struct PoolOptions {
     pub opportunistic: bool,
     /// Reuse with a wait that the driver inserts.
     pub internal: bool,
+    /// Most bytes that the program may hold, as requested: PyTorch's memory fraction.
+    pub limit: Option<Bytes>,
 }
 
 impl Default for PoolOptions {
@@ -38,38 +44,37 @@ impl Default for PoolOptions {
             follow_events: true,
             opportunistic: true,
             internal: true,
+            limit: None,
         }
     }
 }
 
-#[derive(Clone, Debug)]
-struct Live {
-    addr: DevAddr,
-    size: Bytes,
-    stream: StreamId,
-    uses: Vec<StreamId>,
-    slot: u32,
-}
-
-/// A real `cudaMallocAsync` pool. Reserved bytes are the pool's own attribute.
+/// A real `cudaMallocAsync` pool. Reserved and used bytes are the pool's own attributes; asking for them is not timed.
 #[derive(Debug)]
 pub struct DriverPool {
     context: Arc<Context>,
     streams: Arc<StreamTable>,
+    gates: Arc<Gates>,
     pool: CUmemoryPool,
-    own: bool,
-    /// Orders frees that several streams must reach first, as PyTorch's backend does.
+    options: PoolOptions,
+    /// Marks the ends of streams that a free has to wait for.
     joint: CUevent,
-    live: Vec<Option<Live>>,
-    unused: Vec<u32>,
-    stats: PoolStats,
+    /// Frees of blocks that several streams used are queued here, as PyTorch's backend does; made at the first.
+    unifying: Option<CUstream>,
+    live: LiveBlocks,
+    allocs: Latency,
+    frees: Latency,
+    trims: Latency,
 }
 
-// SAFETY: pool and event handles may be used from any thread that has the context current.
+// SAFETY: pool, stream and event handles may be used from any thread that has the context current.
 unsafe impl Send for DriverPool {}
 
 impl DriverPool {
     /// Makes a pool on the GPU of `device`, using its streams.
+    ///
+    /// # Errors
+    /// `Unsupported` where the driver has no pools; `Driver` if a call fails.
     pub fn new(device: &CudaDevice, options: PoolOptions) -> Result<DriverPool, DeviceError> {
         let context = device.context().clone();
         let pool = if options.default_pool {
@@ -81,95 +86,131 @@ impl DriverPool {
             joint: context.event()?,
             context,
             streams: device.streams().clone(),
+            gates: device.gates().clone(),
             pool,
-            own: !options.default_pool,
-            live: Vec::new(),
-            unused: Vec::new(),
-            stats: PoolStats::default(),
+            options,
+            unifying: None,
+            live: LiveBlocks::default(),
+            allocs: Latency::default(),
+            frees: Latency::default(),
+            trims: Latency::default(),
         };
-        made.context.set_pool_bytes(pool, options.release_threshold)?;
+        made.set(&options)?;
+        Ok(made)
+    }
+
+    fn set(&self, options: &PoolOptions) -> Result<(), DeviceError> {
+        self.context.set_pool_bytes(self.pool, options.release_threshold)?;
         for (attribute, on) in [
             (Attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, options.follow_events),
             (Attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, options.opportunistic),
             (Attribute::CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, options.internal),
         ] {
-            made.context.set_pool_switch(pool, attribute, on)?;
+            self.context.set_pool_switch(self.pool, attribute, on)?;
         }
-        Ok(made)
+        Ok(())
     }
 
     /// `ReservedMemCurrent` of the pool.
+    ///
+    /// # Errors
+    /// Those of the driver.
     pub fn reserved(&self) -> Result<Bytes, DeviceError> {
         self.context.pool_bytes(self.pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     }
 
     fn refresh(&mut self) {
-        if let Ok(reserved) = self.reserved() {
-            let gauge = &mut self.stats.reserved;
-            gauge.current = reserved;
-            gauge.peak = gauge.peak.max(reserved);
+        let used = self.context.pool_bytes(self.pool, Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+        if let (Ok(used), Ok(reserved)) = (used, self.reserved()) {
+            self.live.set_held(used, reserved);
         }
     }
 
-    /// Frees in order behind every stream that used the block.
-    fn free_in_order(&self, block: &Live) -> Result<(), DeviceError> {
-        let own = self.streams.get(block.stream)?;
-        for &user in &block.uses {
-            self.context.record(self.joint, self.streams.get(user)?)?;
-            self.context.wait(own, self.joint)?;
+    fn refuse(&mut self, requested: Bytes, cause: OomCause) -> AllocError {
+        self.live.stats.ooms += 1;
+        self.refresh();
+        AllocError::OutOfMemory {
+            requested,
+            rounded: requested,
+            reserved: self.live.stats.reserved.current,
+            largest_free: 0,
+            cause,
         }
-        self.context.pool_free(block.addr, own)
+    }
+
+    fn queue_free(&mut self, block: &Live) -> Result<(), DeviceError> {
+        let own = self.streams.get(block.stream)?;
+        if block.uses.is_empty() {
+            return self.timed_free(block, own);
+        }
+        let unifying = match self.unifying {
+            Some(stream) => stream,
+            None => *self.unifying.insert(self.context.stream()?),
+        };
+        let gate = self.gates.close()?;
+        let users = block.uses.iter().map(|&user| self.streams.get(user));
+        let users = users.collect::<Result<Vec<_>, _>>()?;
+        for stream in std::iter::once(own).chain(users).chain(gate) {
+            self.context.record(self.joint, stream)?;
+            self.context.wait(unifying, self.joint)?;
+        }
+        self.timed_free(block, unifying)?;
+        if gate.is_some() { self.gates.queued(unifying) } else { Ok(()) }
+    }
+
+    fn timed_free(&mut self, block: &Live, stream: CUstream) -> Result<(), DeviceError> {
+        let start = Instant::now();
+        let result = self.context.pool_free(block.addr, stream);
+        self.frees.since(start);
+        result
+    }
+}
+
+impl Metered for DriverPool {
+    fn allocs(&self) -> &Latency {
+        &self.allocs
+    }
+
+    fn frees(&self) -> &Latency {
+        &self.frees
+    }
+
+    fn driver_calls(&self) -> Vec<(DeviceOp, &Latency)> {
+        vec![
+            (DeviceOp::PoolMalloc, &self.allocs),
+            (DeviceOp::PoolFree, &self.frees),
+            (DeviceOp::PoolShrink, &self.trims),
+        ]
     }
 }
 
 impl Policy for DriverPool {
-    fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
-        let stream = self.streams.get(req.stream)?;
-        let addr = match self.context.pool_alloc(self.pool, req.size, stream) {
-            Ok(addr) => addr,
-            Err(DeviceError::OutOfMemory { .. }) => {
-                self.stats.ooms += 1;
-                self.refresh();
-                return Err(AllocError::OutOfMemory {
-                    requested: req.size,
-                    rounded: req.size,
-                    reserved: self.stats.reserved.current,
-                    largest_free: 0,
-                    cause: OomCause::DeviceFull,
-                });
-            }
-            Err(e) => return Err(e.into()),
-        };
-        let _ = dev;
-        let live =
-            Live { addr, size: req.size, stream: req.stream, uses: Vec::new(), slot: req.slot.0 };
-        let id = match self.unused.pop() {
-            Some(id) => {
-                self.live[id as usize] = Some(live);
-                id
-            }
-            None => {
-                self.live.push(Some(live));
-                self.live.len() as u32 - 1
-            }
-        };
-        for gauge in [&mut self.stats.requested, &mut self.stats.allocated, &mut self.stats.active]
-        {
-            gauge.add(req.size);
+    fn malloc(&mut self, _: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
+        let held = self.live.stats.requested.current;
+        if self.options.limit.is_some_and(|limit| held + req.size > limit) {
+            return Err(self.refuse(req.size, OomCause::Limit));
         }
-        self.refresh();
-        Ok(Grant { block: BlockId(id), addr, size: req.size })
+        let stream = self.streams.get(req.stream)?;
+        let start = Instant::now();
+        let result = self.context.pool_alloc(self.pool, req.size, stream);
+        self.allocs.since(start);
+        match result {
+            Ok(addr) => {
+                let grant = self.live.add(addr, &req);
+                self.refresh();
+                Ok(grant)
+            }
+            Err(DeviceError::OutOfMemory { .. }) => {
+                Err(self.refuse(req.size, OomCause::DeviceFull))
+            }
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn free(&mut self, dev: &mut dyn Device, block: BlockId) {
-        let live = self.live[block.index()].take().expect("the engine frees live blocks only");
-        self.unused.push(block.0);
-        if let Err(e) = self.free_in_order(&live) {
+        let live = self.live.take(block);
+        if let Err(e) = self.queue_free(&live) {
             panic!("the driver refused to free {:#x}: {e}", live.addr);
-        }
-        for gauge in [&mut self.stats.requested, &mut self.stats.allocated, &mut self.stats.active]
-        {
-            gauge.sub(live.size);
         }
         if !live.uses.is_empty() {
             dev.note(Action::FreeCompleted, live.addr, live.size, live.stream);
@@ -178,19 +219,18 @@ impl Policy for DriverPool {
     }
 
     fn record_stream(&mut self, _: &mut dyn Device, block: BlockId, stream: StreamId) {
-        let live = self.live[block.index()].as_mut().expect("the block is live");
-        if live.stream != stream && !live.uses.contains(&stream) {
-            live.uses.push(stream);
-        }
+        self.live.note_use(block, stream);
     }
 
     fn empty_cache(&mut self, dev: &mut dyn Device) -> Bytes {
-        let before = self.stats.reserved.current;
+        let before = self.live.stats.reserved.current;
         if dev.synchronize(SyncScope::Device).is_ok() {
+            let start = Instant::now();
             let _ = self.context.trim(self.pool, 0);
+            self.trims.since(start);
         }
         self.refresh();
-        before.saturating_sub(self.stats.reserved.current)
+        before.saturating_sub(self.live.stats.reserved.current)
     }
 
     fn synchronized(&mut self, _: &mut dyn Device, _: Option<StreamId>) {
@@ -198,45 +238,33 @@ impl Policy for DriverPool {
     }
 
     fn stats(&self) -> &PoolStats {
-        &self.stats
+        &self.live.stats
     }
 
-    /// A driver pool shows its live blocks only; each is listed as a range of its own.
     fn visit(&self, visitor: &mut dyn HeapVisitor) {
-        for live in self.live.iter().flatten() {
-            visitor.range(&RangeView {
-                addr: live.addr,
-                size: live.size,
-                stream: live.stream,
-                pool: PoolId::DEFAULT,
-                small: false,
-                expandable: false,
-                stack: StackId::NONE,
-            });
-            visitor.block(&BlockView {
-                addr: live.addr,
-                size: live.size,
-                requested: live.size,
-                state: BlockState::Allocated,
-                slot: Some(poolsim_core::Slot(live.slot)),
-                stack: StackId::NONE,
-            });
-        }
+        self.live.visit(visitor);
     }
 }
 
 impl Drop for DriverPool {
     fn drop(&mut self) {
         let _ = self.context.enter();
-        for live in std::mem::take(&mut self.live).into_iter().flatten() {
-            let _ = self.free_in_order(&live);
+        self.gates.open_all();
+        for live in self.live.take_all() {
+            let _ = self.queue_free(&live);
         }
+        self.gates.open_all();
         let _ = self.context.synchronize();
         let _ = self.context.destroy_event(self.joint);
-        let _ = if self.own {
-            self.context.destroy_pool(self.pool)
+        if let Some(stream) = self.unifying {
+            let _ = self.context.destroy_stream(stream);
+        }
+        if self.options.default_pool {
+            // As the driver sets it up, for whoever uses it next.
+            let _ = self.set(&PoolOptions { release_threshold: 0, ..PoolOptions::default() });
+            let _ = self.context.trim(self.pool, 0);
         } else {
-            self.context.trim(self.pool, 0)
-        };
+            let _ = self.context.destroy_pool(self.pool);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Times every call of a policy.
 
-use crate::latency::{Latency, LatencySummary};
+use crate::latency::Latency;
+use crate::metered::Metered;
 use poolsim_core::{
     AllocError, AllocRequest, BlockId, Bytes, Device, Grant, HeapImage, HeapVisitor, Policy,
     PoolId, PoolOp, PoolStats, Slot, StreamId,
@@ -20,10 +21,15 @@ impl<P: Policy> Timed<P> {
     pub fn new(inner: P) -> Self {
         Timed { inner, allocs: Latency::default(), frees: Latency::default() }
     }
+}
 
-    /// Times of allocations, and of frees.
-    pub fn summaries(&self) -> [LatencySummary; 2] {
-        [self.allocs.summary(), self.frees.summary()]
+impl<P: Policy> Metered for Timed<P> {
+    fn allocs(&self) -> &Latency {
+        &self.allocs
+    }
+
+    fn frees(&self) -> &Latency {
+        &self.frees
     }
 }
 

@@ -2,14 +2,19 @@
 
 use crate::call::{Context, Result};
 use crate::device::CudaDevice;
+use crate::gates::Gates;
+use crate::latency::Latency;
+use crate::metered::Metered;
 use crate::streams::StreamTable;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use poolsim_core::{
-    AllocError, AllocRequest, BlockId, Bytes, DevAddr, Device, Grant, HeapImage, HeapVisitor,
+    AllocError, AllocRequest, BlockId, Bytes, DevAddr, Device, DeviceOp, Grant, HeapImage, HeapVisitor,
     Nanos, Policy, PoolId, PoolOp, PoolStats, Slot, StreamId,
 };
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
 
@@ -18,9 +23,25 @@ const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
 pub struct WorkOptions {
     /// Write every allocation with a pattern of its own and check it before it is freed, in stream order.
     pub touch: bool,
-    /// Keep the stream busy for so long after each allocation and each use; 0 for no work.
-    pub busy: Nanos,
+    /// How long the stream is kept busy after each allocation and each use.
+    pub busy: Busy,
 }
+
+/// How long a stream is kept busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Busy {
+    /// Not at all.
+    #[default]
+    Never,
+    /// So long.
+    For(Nanos),
+    /// As long as the recording took since the work before, at most [`LONGEST_RECORDED`]: the GPU is as busy in all as
+    /// the recorded program's clock ran.
+    AsRecorded,
+}
+
+/// Recorded stretches of more than 10 ms are taken for pauses of the program, not for work.
+pub const LONGEST_RECORDED: Nanos = 10_000_000;
 
 /// A policy whose blocks are really used on the GPU, so that a block handed out twice shows in memory.
 pub struct Worked<P> {
@@ -28,6 +49,7 @@ pub struct Worked<P> {
     options: WorkOptions,
     context: Arc<Context>,
     streams: Arc<StreamTable>,
+    gates: Arc<Gates>,
     module: CUmodule,
     spin: CUfunction,
     count_wrong: CUfunction,
@@ -35,6 +57,9 @@ pub struct Worked<P> {
     wrong: DevAddr,
     live: HashMap<BlockId, Touched>,
     next_tag: u32,
+    trace_time: Arc<AtomicU64>,
+    /// The trace's time when work was put on a stream last.
+    worked_at: Cell<Nanos>,
 }
 
 #[derive(Clone, Copy)]
@@ -62,10 +87,13 @@ impl<P: Policy> Worked<P> {
             count_wrong: context.function(module, c"count_wrong")?,
             wrong: context.alloc(8)?,
             streams: device.streams().clone(),
+            gates: device.gates().clone(),
             context,
             module,
             live: HashMap::new(),
             next_tag: 1,
+            trace_time: device.trace_time().clone(),
+            worked_at: Cell::new(0),
         };
         let stream = worked.streams.get(StreamId(0))?;
         worked.context.fill(worked.wrong, 0, 2, stream)?;
@@ -75,21 +103,22 @@ impl<P: Policy> Worked<P> {
 
     /// Waits for all work and returns how many 32-bit words were found overwritten.
     pub fn overwritten_words(&self) -> Result<u64> {
+        self.gates.open_all();
         self.context.synchronize()?;
         self.context.read_word(self.wrong)
     }
 
-    /// The policy.
-    pub fn inner(&self) -> &P {
-        &self.inner
-    }
-
     fn work(&self, stream: StreamId) -> Result<()> {
-        if self.options.busy == 0 {
-            return Ok(());
-        }
+        let busy = match self.options.busy {
+            Busy::Never => return Ok(()),
+            Busy::For(time) => time,
+            Busy::AsRecorded => {
+                let now = self.trace_time.load(Ordering::Relaxed);
+                (now - self.worked_at.replace(now)).min(LONGEST_RECORDED)
+            }
+        };
         let raw = self.streams.get(stream)?;
-        self.context.launch(self.spin, 1, 1, raw, &mut [self.options.busy])
+        self.context.launch(self.spin, 1, 1, raw, &mut [busy])
     }
 
     fn start(&mut self, grant: &Grant, size: Bytes, stream: StreamId) -> Result<()> {
@@ -111,6 +140,20 @@ impl<P: Policy> Worked<P> {
         let blocks = u32::try_from(t.words.div_ceil(256 * 8)).unwrap_or(u32::MAX).min(2048);
         let mut params = [t.addr, t.words, u64::from(t.tag), self.wrong];
         self.context.launch(self.count_wrong, blocks, 256, raw, &mut params)
+    }
+}
+
+impl<P: Metered> Metered for Worked<P> {
+    fn allocs(&self) -> &Latency {
+        self.inner.allocs()
+    }
+
+    fn frees(&self) -> &Latency {
+        self.inner.frees()
+    }
+
+    fn driver_calls(&self) -> Vec<(DeviceOp, &Latency)> {
+        self.inner.driver_calls()
     }
 }
 
@@ -171,6 +214,7 @@ impl<P: Policy> Policy for Worked<P> {
 impl<P> Drop for Worked<P> {
     fn drop(&mut self) {
         let _ = self.context.enter();
+        self.gates.open_all();
         let _ = self.context.synchronize();
         let _ = self.context.free(self.wrong);
         let _ = self.context.unload(self.module);

@@ -6,7 +6,7 @@ mod support;
 use poolsim_core::record::Decision;
 use poolsim_core::{Action, Device, Policy, ReplayTarget};
 use poolsim_policies::{BuildEnv, Registry};
-use poolsim_real_backend::{CudaDevice, Mode, WorkOptions, Worked};
+use poolsim_real_backend::{Busy, CudaDevice, Mode, WorkOptions, Worked};
 use poolsim_sim::device::{DeviceProfile, Placement, SimConfig, SimDevice};
 use poolsim_sim::engine::{ReplayOptions, replay};
 use support::{corpus, gpu, reader, requests};
@@ -80,7 +80,7 @@ fn no_block_is_handed_out_twice_in_real_memory() {
         for spec in ["pytorch", "expandable", "best-fit"] {
             let mode = Mode { real_fences: true, ..Mode::default() };
             let mut device = gpu(mode).expect("there was a GPU a moment ago");
-            let work = WorkOptions { touch: true, busy: 20_000 };
+            let work = WorkOptions { touch: true, busy: Busy::For(20_000) };
             let inner = policy(spec, &device);
             let mut worked = Worked::new(&device, inner, work).expect("kernels load");
             replay(
@@ -102,7 +102,7 @@ fn no_block_is_handed_out_twice_in_real_memory() {
 fn overlap_is_caught_on_the_device() {
     let Some(mut device) = gpu(Mode::default()) else { return };
     let inner = Overlapping::new(&mut device);
-    let work = WorkOptions { touch: true, busy: 0 };
+    let work = WorkOptions { touch: true, busy: Busy::Never };
     let mut worked = Worked::new(&device, inner, work).expect("kernels load");
     let request = |slot| poolsim_core::AllocRequest {
         size: 4096,

@@ -1,18 +1,23 @@
 //! A real GPU as a [`Device`].
 
+mod ranges;
+mod target;
+
 use crate::call::{Context, Result};
 use crate::fences::Fences;
-use crate::latency::{Latency, LatencySummary};
+use crate::gates::Gates;
+use crate::latency::Latency;
 use crate::streams::StreamTable;
-use poolsim_core::device::{DeviceOp, show_range};
+use poolsim_core::device::DeviceOp;
 use poolsim_core::record::Decision;
 use poolsim_core::{
     Action, Backing, Bytes, DevAddr, Device, DeviceCaps, DeviceError, DriverAnswer, FenceId,
-    Ledger, Nanos, PageId, Range, RangeId, ReplayTarget, Slot, StreamId, SyncScope,
+    Ledger, Nanos, PageId, Range, RangeId, StreamId, SyncScope,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
 
 /// How a replay on the GPU treats time and pending work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +75,12 @@ pub struct CudaDevice {
     next_page: u32,
     used: Bytes,
     streams: Arc<StreamTable>,
+    gates: Arc<Gates>,
     fences: Fences,
+    /// Time of the trace's present event.
+    trace_time: Arc<AtomicU64>,
+    /// Ends the waiting of paced replays.
+    stop: Arc<AtomicBool>,
     ledger: Ledger,
     latency: Vec<Latency>,
     log: Vec<Decision>,
@@ -112,6 +122,9 @@ impl CudaDevice {
             next_page: 0,
             used: 0,
             streams,
+            gates: Arc::new(Gates::new(context.clone(), mode.real_fences)),
+            trace_time: Arc::default(),
+            stop: Arc::default(),
             ledger: Ledger::default(),
             latency: vec![Latency::default(); DeviceOp::ALL.len()],
             log: Vec::new(),
@@ -130,10 +143,25 @@ impl CudaDevice {
         &self.streams
     }
 
-    /// Measured times by operation name, of operations that were called.
-    pub fn latencies(&self) -> BTreeMap<&'static str, LatencySummary> {
-        let all = DeviceOp::ALL.iter().map(|&op| (op.name(), self.latency[op as usize].summary()));
-        all.filter(|(_, s)| s.calls > 0).collect()
+    /// Frees that the trace says are not complete yet, on the GPU itself.
+    pub fn gates(&self) -> &Arc<Gates> {
+        &self.gates
+    }
+
+    /// The time of the trace's present event, for work that is to last as long as it did in the recording.
+    pub fn trace_time(&self) -> &Arc<AtomicU64> {
+        &self.trace_time
+    }
+
+    /// Whoever sets this ends the waiting of a paced replay.
+    pub fn stop_on(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
+    }
+
+    /// Measured times of the operations that were called.
+    pub fn latencies(&self) -> impl Iterator<Item = (DeviceOp, &Latency)> {
+        let all = DeviceOp::ALL.iter().map(|&op| (op, &self.latency[op as usize]));
+        all.filter(|(_, latency)| latency.calls() > 0)
     }
 
     /// What the driver answered to each `reserve` and `populate`, if a log is kept: with these a simulated device
@@ -165,64 +193,6 @@ impl CudaDevice {
             }
             e => e,
         })
-    }
-
-    fn range(&mut self, id: RangeId) -> Result<&mut RangeState> {
-        self.ranges.get_mut(&id.0).ok_or_else(|| illegal(format!("range {id} is not reserved")))
-    }
-
-    /// The address of `[at, at + len)` in a paged range, after checking that it lies on granule borders.
-    fn place(&mut self, id: RangeId, at: Bytes, len: Bytes) -> Result<DevAddr> {
-        let granule = self.caps.granule;
-        let state = self.range(id)?;
-        let range = state.range;
-        let end = at.checked_add(len).filter(|&end| end <= range.size);
-        if state.backing != Backing::Paged || end.is_none() || len == 0 {
-            let what = show_range(range.addr.saturating_add(at), len);
-            return Err(illegal(format!("{what} is no part of a paged range")));
-        }
-        if !at.is_multiple_of(granule) || !len.is_multiple_of(granule) {
-            return Err(illegal(format!("{at}+{len} is not on borders of {granule} bytes")));
-        }
-        Ok(range.addr + at)
-    }
-
-    /// Checks that nothing is mapped in `[at, at + len)`.
-    fn check_free(&mut self, id: RangeId, at: Bytes, len: Bytes) -> Result<()> {
-        let state = self.range(id)?;
-        let before = state.mapped.range(..at + len).next_back();
-        match before {
-            Some((&offset, m)) if offset + m.len > at => {
-                Err(illegal(format!("{at}+{len} overlaps a mapping at {offset}")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes the mappings of `[at, at + len)` out of the table; they must cover it in whole pages.
-    fn take_mappings(
-        &mut self,
-        id: RangeId,
-        at: Bytes,
-        len: Bytes,
-    ) -> Result<Vec<(Bytes, Mapping)>> {
-        let state = self.range(id)?;
-        let found: Vec<(Bytes, Mapping)> =
-            state.mapped.range(at..at + len).map(|(&o, &m)| (o, m)).collect();
-        let mut next = at;
-        for (offset, m) in &found {
-            if *offset != next {
-                return Err(illegal(format!("nothing is mapped at {next}")));
-            }
-            next = offset + m.len;
-        }
-        if next != at + len {
-            return Err(illegal(format!("{at}+{len} does not end with a page")));
-        }
-        for (offset, _) in &found {
-            state.mapped.remove(offset);
-        }
-        Ok(found)
     }
 
     /// Unmaps what `take_mappings` took.
@@ -436,7 +406,10 @@ impl Device for CudaDevice {
     fn synchronize(&mut self, scope: SyncScope) -> Result<()> {
         let start = Instant::now();
         match scope {
-            SyncScope::Device => self.context.synchronize()?,
+            SyncScope::Device => {
+                self.gates.open_all();
+                self.context.synchronize()?;
+            }
             SyncScope::Stream(s) => self.context.synchronize_stream(self.streams.get(s)?)?,
             SyncScope::Fences => self.fences.wait_for_all()?,
         }
@@ -453,74 +426,6 @@ impl Device for CudaDevice {
     fn note(&mut self, action: Action, addr: DevAddr, size: Bytes, stream: StreamId) {
         if self.mode.keep_log {
             self.log.push(Decision { event: self.event, action, addr, size, stream });
-        }
-    }
-}
-
-impl ReplayTarget for CudaDevice {
-    fn advance_to(&mut self, at: Nanos) {
-        if self.mode.paced {
-            let wait = at.saturating_sub(self.now());
-            std::thread::sleep(Duration::from_nanos(wait));
-        }
-    }
-
-    fn hold(&mut self, slot: Slot) {
-        self.fences.hold(slot);
-    }
-
-    fn end_hold(&mut self) {
-        self.fences.end_hold();
-    }
-
-    fn complete(&mut self, slot: Slot) {
-        self.fences.complete(slot);
-    }
-
-    fn ledger(&self) -> &Ledger {
-        &self.ledger
-    }
-
-    fn used_bytes(&self) -> Bytes {
-        self.used
-    }
-
-    fn keeps_log(&self) -> bool {
-        self.mode.keep_log
-    }
-
-    fn set_event(&mut self, event: u64) {
-        self.event = event;
-    }
-
-    fn log(&self) -> &[Decision] {
-        &self.log
-    }
-
-    fn clear_log(&mut self) {
-        self.log.clear();
-    }
-}
-
-impl Drop for CudaDevice {
-    fn drop(&mut self) {
-        // Nothing can be done about a failure here: the driver gives back what is left when the process ends.
-        let _ = self.context.enter();
-        let _ = self.context.synchronize();
-        for state in std::mem::take(&mut self.ranges).into_values() {
-            for (offset, m) in &state.mapped {
-                let _ = self.context.unmap(state.range.addr + offset, m.len);
-                if let Page::Own(handle) = m.page {
-                    let _ = self.context.destroy(handle);
-                }
-            }
-            let _ = match state.backing {
-                Backing::Whole => self.context.free(state.range.addr),
-                Backing::Paged => self.context.unreserve(state.range.addr, state.range.size),
-            };
-        }
-        for page in std::mem::take(&mut self.pages).into_values() {
-            let _ = self.context.destroy(page.handle);
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use cudarc::driver::{result, sys};
 use poolsim_core::{Bytes, DevAddr, DeviceError};
-use std::ffi::CStr;
 use std::sync::Arc;
 
 /// What a driver call gives.
@@ -33,6 +32,9 @@ macro_rules! driver {
         check(stringify!($name), sys::$name($($arg),*))
     };
 }
+
+mod pools;
+mod work;
 
 /// A device's primary context, held until the last user is gone.
 #[derive(Debug)]
@@ -250,164 +252,6 @@ impl Context {
     pub(crate) fn wait(&self, stream: sys::CUstream, event: sys::CUevent) -> Result<()> {
         // SAFETY: both handles are alive in the caller's tables.
         unsafe { driver!(cuStreamWaitEvent(stream, event, 0)) }
-    }
-
-    /// A memory pool of its own on this device; `max` of 0 means no limit.
-    pub(crate) fn pool(&self, max: Bytes) -> Result<sys::CUmemoryPool> {
-        // SAFETY: all-zero is a valid value of this plain C struct.
-        let mut props: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
-        props.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        props.location = self.location();
-        props.maxSize = max as usize;
-        let mut pool = std::ptr::null_mut();
-        // SAFETY: pointers to live locals.
-        unsafe { driver!(cuMemPoolCreate(&mut pool, &props))? };
-        Ok(pool)
-    }
-
-    /// The device's default memory pool.
-    pub(crate) fn default_pool(&self) -> Result<sys::CUmemoryPool> {
-        let mut pool = std::ptr::null_mut();
-        // SAFETY: pointer to a live local.
-        unsafe { driver!(cuDeviceGetDefaultMemPool(&mut pool, self.device))? };
-        Ok(pool)
-    }
-
-    /// Destroys what `pool` gave.
-    pub(crate) fn destroy_pool(&self, pool: sys::CUmemoryPool) -> Result<()> {
-        // SAFETY: the caller holds the pool exactly until this call, and it is not the default pool.
-        unsafe { driver!(cuMemPoolDestroy(pool)) }
-    }
-
-    /// Sets an attribute that holds 64 bits (`release threshold`).
-    pub(crate) fn set_pool_bytes(&self, pool: sys::CUmemoryPool, value: Bytes) -> Result<()> {
-        let mut value = value;
-        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // SAFETY: the attribute holds a 64-bit number, and the pointer is to one.
-        unsafe { driver!(cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())) }
-    }
-
-    /// Sets one of the attributes that say when memory is used again.
-    pub(crate) fn set_pool_switch(
-        &self,
-        pool: sys::CUmemoryPool,
-        attribute: sys::CUmemPool_attribute,
-        on: bool,
-    ) -> Result<()> {
-        let mut value = i32::from(on);
-        // SAFETY: the reuse attributes hold an int, and the pointer is to one.
-        unsafe { driver!(cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast())) }
-    }
-
-    /// A 64-bit attribute (`reserved` and `used`, current and highest).
-    pub(crate) fn pool_bytes(
-        &self,
-        pool: sys::CUmemoryPool,
-        attribute: sys::CUmemPool_attribute,
-    ) -> Result<Bytes> {
-        let mut value: u64 = 0;
-        // SAFETY: the attribute holds a 64-bit number, and the pointer is to one.
-        unsafe {
-            driver!(cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()))?;
-        }
-        Ok(value)
-    }
-
-    /// Gives free memory of a pool back, down to `keep`.
-    pub(crate) fn trim(&self, pool: sys::CUmemoryPool, keep: Bytes) -> Result<()> {
-        // SAFETY: the pool is alive with the caller.
-        unsafe { driver!(cuMemPoolTrimTo(pool, keep as usize)) }
-    }
-
-    /// `cudaMallocFromPoolAsync`.
-    pub(crate) fn pool_alloc(
-        &self,
-        pool: sys::CUmemoryPool,
-        size: Bytes,
-        stream: sys::CUstream,
-    ) -> Result<DevAddr> {
-        let mut addr = 0;
-        // SAFETY: pointer to a live local; pool and stream are alive with the caller.
-        unsafe { driver!(cuMemAllocFromPoolAsync(&mut addr, size as usize, pool, stream))? };
-        Ok(addr)
-    }
-
-    /// `cudaFreeAsync` of what `pool_alloc` gave.
-    pub(crate) fn pool_free(&self, addr: DevAddr, stream: sys::CUstream) -> Result<()> {
-        // SAFETY: the caller's table holds the address exactly until this call.
-        unsafe { driver!(cuMemFreeAsync(addr, stream)) }
-    }
-
-    /// Fills memory with a 32-bit pattern, in stream order. `words` is the number of 32-bit words.
-    pub(crate) fn fill(
-        &self,
-        addr: DevAddr,
-        word: u32,
-        words: u64,
-        stream: sys::CUstream,
-    ) -> Result<()> {
-        // SAFETY: the caller's block is at least `words` words long and its stream is alive.
-        unsafe { driver!(cuMemsetD32Async(addr, word, words as usize, stream)) }
-    }
-
-    /// Copies one 64-bit word from the device, waiting for the copy.
-    pub(crate) fn read_word(&self, addr: DevAddr) -> Result<u64> {
-        let mut word: u64 = 0;
-        // SAFETY: eight bytes from the caller's live device memory to a live local.
-        unsafe { driver!(cuMemcpyDtoH_v2((&raw mut word).cast(), addr, 8))? };
-        Ok(word)
-    }
-
-    /// Compiles and loads a PTX module.
-    pub(crate) fn load(&self, ptx: &CStr) -> Result<sys::CUmodule> {
-        let mut module = std::ptr::null_mut();
-        // SAFETY: the image is PTX text that ends in NUL.
-        unsafe { driver!(cuModuleLoadData(&mut module, ptx.as_ptr().cast()))? };
-        Ok(module)
-    }
-
-    /// Unloads what `load` gave.
-    pub(crate) fn unload(&self, module: sys::CUmodule) -> Result<()> {
-        // SAFETY: the caller holds the module exactly until this call.
-        unsafe { driver!(cuModuleUnload(module)) }
-    }
-
-    /// A kernel of a module.
-    pub(crate) fn function(&self, module: sys::CUmodule, name: &CStr) -> Result<sys::CUfunction> {
-        let mut function = std::ptr::null_mut();
-        // SAFETY: pointer to a live local; the module is alive with the caller.
-        unsafe { driver!(cuModuleGetFunction(&mut function, module, name.as_ptr()))? };
-        Ok(function)
-    }
-
-    /// Starts a kernel whose parameters are 64-bit words.
-    pub(crate) fn launch(
-        &self,
-        function: sys::CUfunction,
-        blocks: u32,
-        threads: u32,
-        stream: sys::CUstream,
-        params: &mut [u64],
-    ) -> Result<()> {
-        let mut pointers: Vec<*mut std::ffi::c_void> =
-            params.iter_mut().map(|p| (p as *mut u64).cast()).collect();
-        // SAFETY: the kernels of this crate take 64-bit parameters only, in this number and order; the driver copies
-        // them before it returns.
-        unsafe {
-            driver!(cuLaunchKernel(
-                function,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                0,
-                stream,
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            ))
-        }
     }
 }
 

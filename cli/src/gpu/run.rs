@@ -1,0 +1,207 @@
+//! Repeated replays on the GPU, and the record of them.
+
+use super::interval::interval;
+use super::pass::{Kind, Pass, Stoppable, device, mean_times, pass};
+use super::{Gpu, GpuArgs};
+use crate::choice::Choice;
+use crate::runner::{Finished, Setting, Verdict};
+use poolsim_core::record::{Measured, Provenance};
+use poolsim_core::units::ShowBytes;
+use poolsim_core::{Bytes, DriverAnswer, Ledger};
+use poolsim_real_backend::Latency;
+use poolsim_sim::observe::{PeakState, RunFacts, peak_state, run_record};
+use poolsim_sim::{Observer, Placement, ReplayOptions, replay};
+use std::collections::BTreeMap;
+
+/// Runs of one trace on one GPU.
+pub struct OnGpu<'a> {
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// How to run.
+    pub args: &'a GpuArgs,
+    /// The trace, and a simulated machine that is the GPU's.
+    pub setting: &'a Setting<'a>,
+}
+
+/// What the measured passes add up to.
+#[derive(Default)]
+struct Sums {
+    ledgers: Vec<Ledger>,
+    latency: BTreeMap<&'static str, Latency>,
+    by_repeat: BTreeMap<&'static str, Vec<f64>>,
+    peaks: Vec<Bytes>,
+    overwritten: Option<u64>,
+    overdue: u64,
+}
+
+impl OnGpu<'_> {
+    /// Replays the trace: once to warm up with `extra` watching, then as often as is to be measured. Returns what the
+    /// driver answered in the first run, if a log was kept.
+    ///
+    /// # Errors
+    /// Those of the trace and the driver; too little free memory; Ctrl-C.
+    pub fn run(
+        &self,
+        choice: &Choice,
+        extra: &mut dyn Observer,
+        keep_log: bool,
+    ) -> anyhow::Result<(Finished, Vec<DriverAnswer>)> {
+        self.gpu.check_room(self.predicted_peak(choice)?)?;
+        let (warmup, repeats) = (self.args.warmup.unwrap_or(1), self.args.repeat.unwrap_or(5));
+        let first = self.pass(choice, extra, keep_log)?;
+        for _ in 1..warmup {
+            self.pass(choice, &mut (), false)?;
+        }
+        let free_before = self.gpu.free()?;
+        let mut sums = Sums::default();
+        let mut last = None;
+        for _ in 0..repeats {
+            let pass = self.pass(choice, &mut (), false)?;
+            sums.add(&pass);
+            last = Some(pass);
+        }
+        let last = last.expect("there is at least one repeat");
+        let peak = self.peak(choice, &last)?;
+        let free_after = self.gpu.free()?;
+        let warnings = self.warnings(choice, &last, &sums, free_before, free_after);
+        let mut record = run_record(RunFacts {
+            provenance: self.provenance(choice),
+            end: &last.end,
+            ledger: &mean_times(&sums.ledgers),
+            totals: &last.totals,
+            ooms: &last.ooms,
+            peak,
+            warnings,
+        });
+        record.measured = Some(Measured {
+            mode: self.args.mode(),
+            warmup,
+            repeats,
+            timer_cost_ns: self.gpu.timer_cost,
+            latency: sums.latency.iter().map(|(&k, l)| (k.into(), l.summary())).collect(),
+            intervals: sums.by_repeat.iter().map(|(&k, v)| (k.into(), interval(v))).collect(),
+            device_free_bytes: [free_before, free_after],
+            overwritten_words: sums.overwritten,
+        });
+        let verdict = if last.end.ooms > 0 { Verdict::OutOfMemory } else { Verdict::Fits };
+        let Pass { heap, native_stats, .. } = last;
+        Ok((Finished { record, verdict, native_stats, heap }, first.answers))
+    }
+
+    fn pass(
+        &self,
+        choice: &Choice,
+        extra: &mut dyn Observer,
+        keep_log: bool,
+    ) -> anyhow::Result<Pass> {
+        pass(self.gpu, self.args, self.setting, choice, extra, keep_log)
+    }
+
+    fn predicted_peak(&self, choice: &Choice) -> anyhow::Result<Bytes> {
+        let mut policy = self.setting.policy(choice);
+        let mut device = self.setting.device(Placement::Driver, false);
+        let options =
+            ReplayOptions { restore: self.setting.restore(choice), ..ReplayOptions::default() };
+        let mut source = self.setting.loaded.events.source();
+        let end = replay(&mut *source, &mut policy, &mut device, &mut (), &options)
+            .map_err(|e| e.in_file(&self.setting.loaded.path))?;
+        Ok(end.stats.reserved.peak)
+    }
+
+    /// Where the peak's bytes went, in one more replay; a driver allocator does not show its heap.
+    fn peak(&self, choice: &Choice, last: &Pass) -> anyhow::Result<Option<PeakState>> {
+        let Some(event) = last.totals.peak_event().filter(|_| Kind::of(choice) == Kind::Ours)
+        else {
+            return Ok(None);
+        };
+        let mut device = device(self.gpu, &GpuArgs::default(), false, false)?;
+        let mut policy = self.setting.policy(choice);
+        let mut source = Stoppable::new(self.setting, &self.gpu.stop);
+        let restore = self.setting.restore(choice);
+        Ok(Some(peak_state(&mut source, &mut policy, &mut device, restore, event)?))
+    }
+
+    fn warnings(
+        &self,
+        choice: &Choice,
+        last: &Pass,
+        sums: &Sums,
+        free_before: Bytes,
+        free_after: Bytes,
+    ) -> Vec<String> {
+        let mut warnings = self.setting.start_words(choice, &last.end);
+        let (least, most) = (sums.peaks.iter().min(), sums.peaks.iter().max());
+        if let (Some(&least), Some(&most)) = (least, most)
+            && least != most
+        {
+            warnings.push(format!(
+                "the repeats reserved from {} to {} at their peaks; memory figures are the last one's",
+                ShowBytes(least),
+                ShowBytes(most)
+            ));
+        }
+        if free_before != free_after {
+            warnings.push(format!(
+                "the device had {} free before the measured runs and {} after them; another process took or gave back the \
+                 difference",
+                ShowBytes(free_before),
+                ShowBytes(free_after)
+            ));
+        }
+        if sums.overdue > 0 {
+            warnings.push(format!(
+                "{} frees could not be held back until the recorded completion",
+                sums.overdue
+            ));
+        }
+        if let Some(words) = sums.overwritten.filter(|&n| n > 0) {
+            warnings.push(format!(
+                "{words} words of device memory were overwritten while their blocks were in use: blocks overlapped"
+            ));
+        }
+        warnings
+    }
+
+    fn provenance(&self, choice: &Choice) -> Provenance {
+        let policy_version = match Kind::of(choice) {
+            Kind::Ours => None,
+            Kind::Pool => Some("the real cudaMallocAsync pool"),
+            Kind::Plain => Some("the real cudaMalloc"),
+        };
+        let simulated = self.setting.provenance(choice);
+        Provenance {
+            target: "gpu".into(),
+            policy_version: policy_version.map_or(simulated.policy_version, Into::into),
+            device_profile: format!(
+                "measured: {}, driver for CUDA {}",
+                self.gpu.caps.name, self.gpu.cuda
+            ),
+            placement: "driver".into(),
+            ..simulated
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, pass: &Pass) {
+        let mut note = |name, value| self.by_repeat.entry(name).or_default().push(value);
+        note("device_time_ns", pass.ledger.total_time() as f64);
+        note("allocator_time_ns", pass.allocator_time() as f64);
+        for (call, p50, p99) in
+            [("alloc", "alloc_p50_ns", "alloc_p99_ns"), ("free", "free_p50_ns", "free_p99_ns")]
+        {
+            let summary = pass.latency[call].summary();
+            note(p50, summary.p50_ns as f64);
+            note(p99, summary.p99_ns as f64);
+        }
+        self.ledgers.push(pass.ledger.clone());
+        self.peaks.push(pass.end.stats.reserved.peak);
+        for (&call, latency) in &pass.latency {
+            self.latency.entry(call).or_default().merge(latency);
+        }
+        if let Some(words) = pass.overwritten_words {
+            *self.overwritten.get_or_insert(0) += words;
+        }
+        self.overdue += pass.overdue;
+    }
+}
