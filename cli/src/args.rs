@@ -1,5 +1,6 @@
 //! The command line: syntax only. What the arguments mean together is each command's second step.
 
+use crate::gpu::{GpuArgs, Target};
 use crate::size::parse_size;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
@@ -39,6 +40,8 @@ pub enum Command {
     Convert(ConvertArgs),
     /// Replay a trace through one or more policies and compare them
     Replay(ReplayArgs),
+    /// Run policies in simulation and on a real GPU and say how far apart they are
+    Compare(CompareArgs),
     /// Check that the pytorch policy decides what PyTorch decided, entry for entry
     Verify(VerifyArgs),
     /// Measure how fast the simulator replays a trace
@@ -147,6 +150,7 @@ Examples:
   poolsim replay run.pickle --policy recorded --device-memory 40GiB   # would it fit a 40 GiB GPU?
   poolsim replay run.pickle --policy expandable --snapshot-out what-if.pickle
   poolsim replay run.pickle --json | jq '.runs[].metrics.peak_reserved_bytes'
+  poolsim replay run.pickle --on gpu -p pytorch -p cuda-async --repeat 10   # on a real GPU, measured
 
 Exit code 3 says that the job ran out of memory under at least one of the policies (a request that
 the trace says was refused when it was recorded counts only if it is refused again).")]
@@ -200,6 +204,69 @@ pub struct ReplayArgs {
     pub stats: bool,
 
     /// Print one JSON document: {"runs": [...]}
+    #[arg(long)]
+    pub json: bool,
+
+    /// Where to run
+    ///
+    /// On a GPU, policies take real memory through the CUDA driver; `cuda-async` is a real cudaMallocAsync pool there
+    /// and `cuda-malloc` is cudaMalloc and cudaFree. Latencies are measured.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
+    pub on: Target,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub gpu: GpuArgs,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim compare run.pickle --policies pytorch,cuda-async
+  poolsim compare run.pickle -p \"max_split_size_mb:128\" -p best-fit --repeat 10 --json | jq .comparisons
+
+For policies of poolsim's own, the GPU's decisions must be those of a simulation in which the driver answers
+the same; for `cuda-async`, the simulated pool must return the real pool's pointers (counted from the first)
+and reserve as much after each event. Exit code 1 if they part.")]
+pub struct CompareArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+
+    /// A policy, as `replay` takes it; may be given several times [default: recorded]
+    #[arg(long = "policy", short = 'p', value_name = "SPEC")]
+    pub policies: Vec<String>,
+
+    /// Several policies without parameters, separated by commas
+    #[arg(long = "policies", value_name = "A,B,C", value_delimiter = ',')]
+    pub names: Vec<String>,
+
+    /// Where to run: sim, gpu or both
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHERE",
+        value_delimiter = ',',
+        default_value = "sim,gpu"
+    )]
+    pub on: Vec<Target>,
+
+    /// Prices of device calls for the simulation, as `calibrate` writes them [default: an H200's]
+    #[arg(long, value_name = "PROFILE.toml")]
+    pub profile: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub gpu: GpuArgs,
+
+    /// Print one JSON document: {"runs": [...], "comparisons": [...]}
     #[arg(long)]
     pub json: bool,
 }

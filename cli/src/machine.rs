@@ -21,6 +21,8 @@ pub enum Said {
     Inferred,
     /// Nobody: the built-in profile's device stands in.
     Profile,
+    /// The driver of the GPU that the run is on.
+    Driver,
 }
 
 impl Said {
@@ -31,6 +33,7 @@ impl Said {
             Said::Trace => "from the trace",
             Said::Inferred => "inferred from the recording",
             Said::Profile => "assumed: nothing says it",
+            Said::Driver => "as the driver says",
         }
     }
 }
@@ -97,6 +100,18 @@ impl Machine {
         }
     }
 
+    /// The machine is this GPU from now on. A memory fraction keeps its meaning in bytes.
+    pub fn move_to(&mut self, caps: &DeviceCaps) {
+        if let Some(share) = self.memory_fraction
+            && self.caps.total != caps.total
+        {
+            let share = share * self.caps.total as f64 / caps.total as f64;
+            self.memory_fraction = Some(share.min(1.0));
+        }
+        self.caps = caps.clone();
+        self.memory_said = Said::Driver;
+    }
+
     /// What a policy may know of it.
     pub fn env(&self) -> BuildEnv {
         BuildEnv { caps: self.caps.clone(), memory_fraction: self.memory_fraction }
@@ -138,6 +153,16 @@ mod tests {
             range_align: MIB,
             paged: true,
         }
+    }
+
+    #[test]
+    fn on_another_gpu_a_fraction_is_the_same_number_of_bytes() {
+        let args = MachineArgs { memory_fraction: Some(0.25), device_memory: None };
+        let mut machine = Machine::new(&args, None, &TraceHeader::default(), &standard());
+        machine.move_to(&DeviceCaps { total: 50 * GIB, ..standard() });
+        assert_eq!(machine.memory_fraction, Some(0.5));
+        machine.move_to(&DeviceCaps { total: 10 * GIB, ..standard() });
+        assert_eq!(machine.memory_fraction, Some(1.0));
     }
 
     #[test]

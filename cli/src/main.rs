@@ -5,9 +5,11 @@ mod args;
 mod choice;
 mod cmd;
 mod contents;
+mod gpu;
 mod load;
 mod machine;
 mod output;
+mod profile;
 mod runner;
 mod sidecar;
 mod size;
@@ -42,6 +44,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Info(args) => cmd::info::run(&args, out),
         Command::Convert(args) => cmd::convert::run(&args, out),
         Command::Replay(args) => cmd::replay::run(&args, out),
+        Command::Compare(args) => cmd::compare::run(&args, out),
         Command::Verify(args) => cmd::verify::run(&args, out),
         Command::Bench(args) => cmd::bench::run(&args, out),
         Command::Policies(args) => cmd::policies::run(&args, out),

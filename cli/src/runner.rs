@@ -166,7 +166,8 @@ impl<'a> Setting<'a> {
         Ok((plain, None))
     }
 
-    fn start_words(&self, choice: &Choice, end: &RunEnd) -> Vec<String> {
+    /// How the run started, where the trace does not start at the beginning.
+    pub fn start_words(&self, choice: &Choice, end: &RunEnd) -> Vec<String> {
         if self.loaded.events.header().knows.from_start {
             return Vec::new();
         }
@@ -181,7 +182,8 @@ impl<'a> Setting<'a> {
         vec![text.into()]
     }
 
-    fn provenance(&self, choice: &Choice) -> Provenance {
+    /// What a run of this choice is.
+    pub fn provenance(&self, choice: &Choice) -> Provenance {
         let built = choice.resolved.build(&self.loaded.machine.env());
         let built = built.expect("it was built once when it was chosen");
         Provenance {

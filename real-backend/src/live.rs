@@ -26,13 +26,8 @@ pub(crate) struct LiveBlocks {
 
 impl LiveBlocks {
     pub(crate) fn add(&mut self, addr: DevAddr, req: &AllocRequest) -> Grant {
-        let live = Live {
-            addr,
-            size: req.size,
-            stream: req.stream,
-            uses: Vec::new(),
-            slot: req.slot,
-        };
+        let live =
+            Live { addr, size: req.size, stream: req.stream, uses: Vec::new(), slot: req.slot };
         let id = self.unused.pop().unwrap_or_else(|| {
             self.blocks.push(None);
             u32::try_from(self.blocks.len() - 1).expect("fewer than 2^32 live blocks")

@@ -8,8 +8,8 @@ use crate::metered::Metered;
 use crate::streams::StreamTable;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use poolsim_core::{
-    AllocError, AllocRequest, BlockId, Bytes, DevAddr, Device, DeviceOp, Grant, HeapImage, HeapVisitor,
-    Nanos, Policy, PoolId, PoolOp, PoolStats, Slot, StreamId,
+    AllocError, AllocRequest, BlockId, Bytes, DevAddr, Device, DeviceOp, Grant, HeapImage,
+    HeapVisitor, Nanos, Policy, PoolId, PoolOp, PoolStats, Slot, StreamId,
 };
 use std::cell::Cell;
 use std::collections::HashMap;

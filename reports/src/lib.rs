@@ -8,6 +8,7 @@
 
 pub mod csv;
 pub mod json;
+pub mod latency;
 pub mod prose;
 pub mod quantity;
 pub mod table;

@@ -110,7 +110,16 @@ pub fn provenance(runs: &[(&str, &RunRecord)], machine: &str) -> String {
         lines.push(format!("capacity   {} of it are there for this job", ShowBytes(capacity)));
     }
     lines.push(format!("placement  {}", placement(runs)));
-    lines.push(format!("times      profile {}", p.device_profile));
+    lines.push(match &first.measured {
+        None => format!("times      profile {}", p.device_profile),
+        Some(m) => format!(
+            "times      {}; means of {} after {} to warm up, {}",
+            p.device_profile,
+            show_plural(m.repeats.into(), "run"),
+            m.warmup,
+            m.mode
+        ),
+    });
     for (label, run) in runs {
         let p = &run.provenance;
         let mut line = format!("policy     {}", p.policy);
@@ -132,6 +141,7 @@ fn placement(runs: &[(&str, &RunRecord)]) -> String {
     let words = kinds.into_iter().map(|kind| match kind {
         "recorded" => "addresses as recorded",
         "driver-model" => "addresses by the driver model",
+        "driver" => "addresses by the driver",
         other => other,
     });
     words.collect::<Vec<_>>().join("; ")

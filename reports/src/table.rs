@@ -179,6 +179,13 @@ pub fn plain_table() -> Table {
     table
 }
 
+/// Aligns a column to the left again.
+pub fn words_left(table: &mut Table, column: usize) {
+    if let Some(column) = table.column_mut(column) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+}
+
 /// Aligns every column but the first to the right.
 pub fn numbers_right(table: &mut Table) {
     for column in table.column_iter_mut().skip(1) {

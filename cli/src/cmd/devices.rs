@@ -1,21 +1,16 @@
 //! `poolsim devices`.
 
 use crate::args::DevicesArgs;
+use crate::gpu;
 use crate::output::{Ending, Out};
-use poolsim_core::DeviceError;
 use poolsim_core::units::ShowBytes;
-use poolsim_real_backend::driver::{self, Machine};
+use poolsim_real_backend::driver::Machine;
 use serde_json::json;
 use std::io::Write;
 
 /// Lists the GPUs, or says what is missing.
 pub fn run(args: &DevicesArgs, out: &mut Out) -> anyhow::Result<Ending> {
-    let machine = driver::list_gpus().map_err(|error| match error {
-        DeviceError::Unsupported(what) => anyhow::anyhow!(
-            "no GPU can be used here: {what}; check that `nvidia-smi` lists one (simulating needs none)"
-        ),
-        other => other.into(),
-    })?;
+    let machine = gpu::machine()?;
     if args.json {
         out.json(&document(&machine))?;
         return Ok(Ending::Fine);

@@ -2,6 +2,7 @@
 
 use crate::args::ReplayArgs;
 use crate::choice::{Choice, choose, warnings};
+use crate::gpu::{Gpu, OnGpu, Target};
 use crate::load::{Events, Input, Loaded};
 use crate::output::{self, Ending, Out, Usage};
 use crate::runner::{Finished, Setting, Verdict};
@@ -10,7 +11,7 @@ use anyhow::Context;
 use poolsim_core::{Bytes, Entry, HeapImage, Recording, TraceHeader};
 use poolsim_reports::csv::CsvWriter;
 use poolsim_reports::table::{self, Row};
-use poolsim_reports::{json, prose, torch};
+use poolsim_reports::{json, latency, prose, torch};
 use poolsim_sim::DeviceProfile;
 use poolsim_traces::export::write_torch_snapshot;
 use serde_json::{Value, json};
@@ -28,19 +29,24 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
         let text = "--snapshot-out takes exactly one --policy: a snapshot shows one run";
         return Err(Usage(text.into()).into());
     }
+    let gpu = gpu_of(args)?;
     let profile = DeviceProfile::h200();
     let input = Input::open(&args.trace, &args.select, &args.machine, &profile)?;
     let choices = choose(&args.policies, input.header(), &input.machine)?;
     let mut files = Files::create(args)?;
-    let loaded = input.load()?;
+    let mut loaded = input.load()?;
+    if let Some(gpu) = &gpu {
+        loaded.machine.move_to(&gpu.caps);
+    }
     for remark in &loaded.remarks {
         eprintln!("note: {remark}");
     }
     let capacity = args.capacity.or_else(|| capacity_of(loaded.events.header()));
-    let setting = Setting::new(&loaded, &profile, capacity)?;
+    let setting = Setting::new(&loaded, &profile, capacity.filter(|_| gpu.is_none()))?;
+    let on_gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
     let mut runs = Vec::new();
     for choice in &choices {
-        runs.push(one(&setting, choice, &mut files)?);
+        runs.push(one(&setting, on_gpu.as_ref(), choice, &mut files)?);
     }
     files.finish()?;
     report(args, &setting, &choices, &runs, out)?;
@@ -48,12 +54,33 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
     Ok(if short { Ending::OutOfMemory } else { Ending::Fine })
 }
 
+/// The GPU to run on, if it is to be one.
+fn gpu_of(args: &ReplayArgs) -> anyhow::Result<Option<Gpu>> {
+    if args.on == Target::Gpu {
+        if args.capacity.is_some() || args.machine.device_memory.is_some() {
+            let text =
+                "--on gpu takes the GPU's own memory; leave out --capacity and --device-memory";
+            return Err(Usage(text.into()).into());
+        }
+        return Gpu::open(&args.gpu).map(Some);
+    }
+    match args.gpu.given() {
+        Some(option) => Err(Usage(format!("{option} needs --on gpu")).into()),
+        None => Ok(None),
+    }
+}
+
 /// The capacity that a native trace asks for.
 fn capacity_of(header: &TraceHeader) -> Option<Bytes> {
     header.attributes.get("capacity")?.parse().ok()
 }
 
-fn one(setting: &Setting<'_>, choice: &Choice, files: &mut Files) -> anyhow::Result<Finished> {
+fn one(
+    setting: &Setting<'_>,
+    gpu: Option<&OnGpu<'_>>,
+    choice: &Choice,
+    files: &mut Files,
+) -> anyhow::Result<Finished> {
     let bar = output::progress(setting.loaded.events.count(), LONG, &choice.label);
     let policy = choice.resolved.spec().to_string();
     let keep_log = files.decisions.is_some() || files.snapshot.is_some();
@@ -65,7 +92,10 @@ fn one(setting: &Setting<'_>, choice: &Choice, files: &mut Files) -> anyhow::Res
         bar: bar.clone(),
         failed: None,
     };
-    let finished = setting.run(choice, &mut watch, keep_log)?;
+    let finished = match gpu {
+        Some(gpu) => gpu.run(choice, &mut watch, keep_log)?.0,
+        None => setting.run(choice, &mut watch, keep_log)?,
+    };
     bar.finish_and_clear();
     let Watch { entries, failed, .. } = watch;
     if let Some(error) = failed {
@@ -155,6 +185,7 @@ fn report(
     out.write_all(prose::provenance(&named, &machine).as_bytes())?;
     writeln!(out)?;
     out.write_all(table::render(&rows, output::width()).as_bytes())?;
+    out.write_all(latency::render(&rows).as_bytes())?;
     for row in &rows {
         let paragraph = prose::ooms(row.label, row.record);
         if !paragraph.is_empty() {

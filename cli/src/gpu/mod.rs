@@ -6,6 +6,7 @@ mod pass;
 mod run;
 
 pub use args::{GpuArgs, Target};
+pub use pass::Kind;
 pub use run::OnGpu;
 
 use crate::output::Usage;

@@ -1,0 +1,130 @@
+//! `poolsim compare`: the same policies in simulation and on the GPU, side by side.
+
+mod distance;
+mod parity;
+mod text;
+
+use crate::args::CompareArgs;
+use crate::choice::{Choice, choose};
+use crate::gpu::{Gpu, OnGpu, Target};
+use crate::load::Input;
+use crate::output::{Ending, Out, Usage};
+use crate::runner::Setting;
+use distance::Distance;
+use parity::{Parity, Watcher};
+use poolsim_core::RunRecord;
+use poolsim_reports::json;
+use poolsim_sim::DeviceProfile;
+use serde_json::{Value, json};
+
+/// One policy, everywhere that it was asked for.
+pub struct Compared {
+    /// As the user wrote it.
+    pub label: String,
+    /// In simulation.
+    pub sim: Option<RunRecord>,
+    /// On the GPU.
+    pub gpu: Option<RunRecord>,
+    /// How far apart their metrics are.
+    pub distances: Vec<Distance>,
+    /// Whether both decided the same.
+    pub parity: Option<Parity>,
+}
+
+impl Compared {
+    /// The runs, with where they were.
+    pub fn runs(&self) -> impl Iterator<Item = (&'static str, &RunRecord)> {
+        let places = [("sim", self.sim.as_ref()), ("gpu", self.gpu.as_ref())];
+        places.into_iter().filter_map(|(place, run)| Some((place, run?)))
+    }
+}
+
+/// Runs every policy on every target and says how far apart they are.
+pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
+    let wants = |target| args.on.contains(&target);
+    let gpu = match (wants(Target::Gpu), args.gpu.given()) {
+        (true, _) => Some(Gpu::open(&args.gpu)?),
+        (false, Some(option)) => {
+            return Err(Usage(format!("{option} needs gpu among --on")).into());
+        }
+        (false, None) => None,
+    };
+    let profile = match &args.profile {
+        Some(path) => crate::profile::read(path)?,
+        None => DeviceProfile::h200(),
+    };
+    let input = Input::open(&args.trace, &args.select, &args.machine, &profile)?;
+    let labels = [&args.policies[..], &args.names[..]].concat();
+    let choices = choose(&labels, input.header(), &input.machine)?;
+    let mut loaded = input.load()?;
+    if let Some(gpu) = &gpu {
+        loaded.machine.move_to(&gpu.caps);
+    }
+    for remark in &loaded.remarks {
+        eprintln!("note: {remark}");
+    }
+    let setting = Setting::new(&loaded, &profile, None)?;
+    let gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
+    let all = choices.iter().map(|choice| one(&setting, gpu.as_ref(), wants(Target::Sim), choice));
+    let compared = all.collect::<anyhow::Result<Vec<_>>>()?;
+    for (label, warning) in compared.iter().flat_map(warnings) {
+        eprintln!("warning: {label}: {warning}");
+    }
+    if args.json {
+        out.json(&document(&compared))?;
+    } else {
+        text::write(&compared, &loaded.machine.words(), out)?;
+    }
+    let differs = compared.iter().any(|c| c.parity.as_ref().is_some_and(Parity::differs));
+    Ok(if differs { Ending::Failed } else { Ending::Fine })
+}
+
+fn one(
+    setting: &Setting<'_>,
+    gpu: Option<&OnGpu<'_>>,
+    in_sim: bool,
+    choice: &Choice,
+) -> anyhow::Result<Compared> {
+    let sim = match in_sim {
+        true => Some(setting.run(choice, &mut (), false)?.record),
+        false => None,
+    };
+    let mut compared = Compared {
+        label: choice.label.clone(),
+        sim,
+        gpu: None,
+        distances: Vec::new(),
+        parity: None,
+    };
+    let Some(on_gpu) = gpu else { return Ok(compared) };
+    let mut watcher = Watcher::new(choice);
+    let (finished, answers) = on_gpu.run(choice, &mut watcher, true)?;
+    if let Some(sim) = &compared.sim {
+        compared.distances = distance::between(sim, &finished.record);
+        compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, answers)?);
+    }
+    compared.gpu = Some(finished.record);
+    Ok(compared)
+}
+
+fn warnings(compared: &Compared) -> impl Iterator<Item = (&str, &String)> {
+    compared
+        .runs()
+        .flat_map(move |(_, run)| run.warnings.iter().map(|w| (compared.label.as_str(), w)))
+}
+
+fn document(compared: &[Compared]) -> Value {
+    let runs = compared.iter().flat_map(|c| {
+        c.runs().map(|(_, record)| {
+            let mut value = json!(record);
+            value["label"] = json!(c.label);
+            value
+        })
+    });
+    let mut document = json::list("runs", &runs.collect::<Vec<_>>());
+    let both = compared.iter().filter(|c| c.sim.is_some() && c.gpu.is_some());
+    document["comparisons"] = both
+        .map(|c| json!({ "label": c.label, "metrics": c.distances, "decisions": c.parity }))
+        .collect();
+    document
+}
