@@ -62,10 +62,20 @@ impl<'a> Setting<'a> {
 
     /// A fresh device.
     pub fn device(&self, placement: Placement, keep_log: bool) -> SimDevice {
+        self.device_with(placement, self.capacity, keep_log)
+    }
+
+    /// A fresh device of which the job can have so much.
+    pub fn device_with(
+        &self,
+        placement: Placement,
+        capacity: Option<Bytes>,
+        keep_log: bool,
+    ) -> SimDevice {
         SimDevice::new(SimConfig {
             caps: self.loaded.machine.caps.clone(),
             profile: self.profile.clone(),
-            capacity: self.capacity,
+            capacity,
             placement,
             keep_log,
         })

@@ -74,8 +74,10 @@ device_ops! {
     Create = "mem_create",
     /// `cuMemRelease` of one page.
     Destroy = "mem_release",
-    /// `cuMemMap` and `cuMemSetAccess` of one page.
+    /// `cuMemMap` of one page.
     Map = "mem_map",
+    /// `cuMemSetAccess` of what was mapped in one go.
+    Access = "mem_set_access",
     /// `cuMemUnmap` of one page.
     Unmap = "mem_unmap",
     /// `cudaEventRecord`.

@@ -30,6 +30,9 @@ pub(crate) struct Fences {
     unused_ids: Vec<u32>,
     reported: Vec<FenceId>,
     events: Vec<CUevent>,
+    /// Events of fences that passed without a question, as the trace or a host wait said so. An allocator would have
+    /// asked, so the next poll does.
+    unqueried: Vec<CUevent>,
     next: u32,
     holding: Option<Slot>,
 }
@@ -47,6 +50,7 @@ impl Fences {
             unused_ids: Vec::new(),
             reported: Vec::new(),
             events: Vec::new(),
+            unqueried: Vec::new(),
             next: 0,
             holding: None,
         }
@@ -101,14 +105,18 @@ impl Fences {
 
     fn pass(&mut self, fence: Fence) {
         self.passed.push(fence.id);
-        self.events.push(fence.event);
+        self.unqueried.push(fence.event);
     }
 
     /// Appends the fences that passed; returns how many events were asked.
     pub(crate) fn poll(&mut self, passed: &mut Vec<FenceId>) -> u64 {
         let ids = self.reported.drain(..).map(|f| f.0);
         self.unused_ids.extend(ids);
-        let mut queries = 0;
+        let mut queries = self.unqueried.len() as u64;
+        for &event in &self.unqueried {
+            let _ = self.context.is_done(event);
+        }
+        self.events.append(&mut self.unqueried);
         for stream in self.open.keys().copied().collect::<Vec<_>>() {
             while let Some(&front) = self.open[&stream].front() {
                 if front.held.is_some() {
@@ -119,7 +127,8 @@ impl Fences {
                     break;
                 }
                 self.open.get_mut(&stream).expect("the stream was just there").pop_front();
-                self.pass(front);
+                self.passed.push(front.id);
+                self.events.push(front.event);
             }
         }
         self.reported.extend(&self.passed);
@@ -150,7 +159,8 @@ impl Drop for Fences {
     fn drop(&mut self) {
         let _ = self.context.enter();
         let open = std::mem::take(&mut self.open).into_values().flatten().map(|f| f.event);
-        for event in open.chain(std::mem::take(&mut self.events)) {
+        let spare = std::mem::take(&mut self.events).into_iter();
+        for event in open.chain(spare).chain(std::mem::take(&mut self.unqueried)) {
             let _ = self.context.destroy_event(event);
         }
     }

@@ -1,8 +1,9 @@
-//! Recorded completions on the GPU itself: streams that wait until the trace says so.
+//! Recorded completions on the GPU itself: a stream that waits until the trace says so.
 //!
 //! A driver pool finds out by itself which frees the GPU has passed. To show it what the recorded program's streams were
-//! doing, a free whose completion the trace knows is put behind a stream that waits for a word in host memory, and the
-//! completion writes that word.
+//! doing, a free whose completion the trace knows is put behind a stream that waits for a number in host memory, and
+//! completions raise that number. One stream serves all: the pool's frees behind it run in order anyway, and many streams
+//! that wait would hold up others in the same hardware queue.
 
 use crate::call::{Context, Result};
 use cudarc::driver::sys::{CUevent, CUstream};
@@ -11,15 +12,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most gates that may be closed at once; further frees are not held.
-const MOST: usize = 1024;
 /// Longest wait for the GPU to pass an open gate. It takes microseconds, unless streams share a hardware queue.
 const LONGEST: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 struct Gate {
     slot: Slot,
-    number: usize,
+    /// The number that opens it.
+    ticket: u32,
     open: bool,
     /// Recorded behind the free.
     after: Option<CUevent>,
@@ -27,11 +27,10 @@ struct Gate {
 
 #[derive(Debug)]
 struct State {
-    words: *mut u32,
-    streams: Vec<CUstream>,
-    /// Numbers of streams and words that no gate uses.
-    unused: Vec<usize>,
-    /// Gates in the order in which their frees were queued; frees behind a closed gate wait too.
+    /// The stream that waits, and the number in host memory; made at the first gate.
+    made: Option<(CUstream, *mut u32)>,
+    tickets: u32,
+    /// In the order in which their frees were queued.
     gates: VecDeque<Gate>,
     events: Vec<CUevent>,
     holding: Option<Slot>,
@@ -53,9 +52,8 @@ pub struct Gates {
 impl Gates {
     pub(crate) fn new(context: Arc<Context>, real: bool) -> Self {
         let state = State {
-            words: std::ptr::null_mut(),
-            streams: Vec::new(),
-            unused: Vec::new(),
+            made: None,
+            tickets: 0,
             gates: VecDeque::new(),
             events: Vec::new(),
             holding: None,
@@ -76,30 +74,18 @@ impl Gates {
         self.state().holding = None;
     }
 
-    /// A stream that waits for the completion of the free that is under way, if the trace knows one.
+    /// A stream whose present end is the completion of the free that is under way, if the trace knows one.
     pub(crate) fn close(&self) -> Result<Option<CUstream>> {
         let mut state = self.state();
         let Some(slot) = state.holding else { return Ok(None) };
-        if state.words.is_null() {
-            state.words = self.context.host_alloc(4 * MOST as u64)?;
-        }
-        let number = match state.unused.pop() {
-            Some(number) => number,
-            None if state.streams.len() == MOST => {
-                state.overdue += 1;
-                return Ok(None);
-            }
-            None => {
-                state.streams.push(self.context.stream()?);
-                state.streams.len() - 1
-            }
+        let (stream, word) = match state.made {
+            Some(made) => made,
+            None => *state.made.insert((self.context.stream()?, self.context.host_alloc(4)?)),
         };
-        let word = state.word(number);
-        // SAFETY: the word is this gate's alone, and no stream waits for it now.
-        unsafe { word.write_volatile(0) };
-        let stream = state.streams[number];
-        self.context.wait_word(stream, word, 1)?;
-        state.gates.push_back(Gate { slot, number, open: false, after: None });
+        state.tickets += 1;
+        let ticket = state.tickets;
+        self.context.wait_word(stream, word, ticket)?;
+        state.gates.push_back(Gate { slot, ticket, open: false, after: None });
         Ok(Some(stream))
     }
 
@@ -120,8 +106,8 @@ impl Gates {
     /// The trace says that the slot's free is complete.
     pub(crate) fn open(&self, slot: Slot) {
         let mut state = self.state();
-        if let Some(at) = state.gates.iter().position(|gate| gate.slot == slot) {
-            state.open(at);
+        if let Some(gate) = state.gates.iter_mut().find(|gate| gate.slot == slot) {
+            gate.open = true;
             self.drain(&mut state);
         }
     }
@@ -129,22 +115,23 @@ impl Gates {
     /// Opens every gate, so that nothing waits for the host any more.
     pub fn open_all(&self) {
         let mut state = self.state();
-        for at in 0..state.gates.len() {
-            state.open(at);
-        }
+        state.gates.iter_mut().for_each(|gate| gate.open = true);
         self.drain(&mut state);
     }
 
-    /// Frees that the GPU did not pass in time after their gate was opened, or for which there was no gate.
+    /// Frees that the GPU did not pass in time after their gate was opened.
     pub fn overdue(&self) -> u64 {
         self.state().overdue
     }
 
-    /// Waits for the GPU to pass the gates at the front that are open.
+    /// Lets the GPU pass the gates at the front that are open, and waits until it has.
     fn drain(&self, state: &mut State) {
         while state.gates.front().is_some_and(|gate| gate.open) {
             let gate = state.gates.pop_front().expect("there is a front");
-            state.unused.push(gate.number);
+            if let Some((_, word)) = state.made {
+                // SAFETY: the word is alive, and the device only reads it.
+                unsafe { word.write_volatile(gate.ticket) };
+            }
             let Some(event) = gate.after else { continue };
             let start = Instant::now();
             // Asking does not count as a host wait for the pool, waiting would.
@@ -160,35 +147,18 @@ impl Gates {
     }
 }
 
-impl State {
-    fn word(&self, number: usize) -> *mut u32 {
-        debug_assert!(number < MOST && !self.words.is_null());
-        // SAFETY: the memory holds `MOST` words.
-        unsafe { self.words.add(number) }
-    }
-
-    fn open(&mut self, at: usize) {
-        self.gates[at].open = true;
-        let word = self.word(self.gates[at].number);
-        // SAFETY: the word is the gate's; the device only reads it.
-        unsafe { word.write_volatile(1) };
-    }
-}
-
 impl Drop for Gates {
     fn drop(&mut self) {
         let _ = self.context.enter();
         self.open_all();
         let mut state = self.state();
-        for stream in std::mem::take(&mut state.streams) {
+        if let Some((stream, word)) = state.made.take() {
             let _ = self.context.synchronize_stream(stream);
             let _ = self.context.destroy_stream(stream);
+            let _ = self.context.host_free(word);
         }
         for event in std::mem::take(&mut state.events) {
             let _ = self.context.destroy_event(event);
-        }
-        if !state.words.is_null() {
-            let _ = self.context.host_free(state.words);
         }
     }
 }

@@ -7,10 +7,15 @@ use poolsim_core::{Backing, Device, DeviceError, Policy, ReplayTarget};
 use poolsim_policies::{BuildEnv, Registry};
 use poolsim_real_backend::{Context, DriverPool, Mode, PoolOptions};
 use poolsim_sim::engine::{ReplayOptions, replay};
+use std::sync::{Mutex, PoisonError};
 use support::{corpus, gpu, reader, requests};
+
+/// Tests of one process run side by side, and free memory is everybody's.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The driver keeps a few MiB of its own after the first use of a feature, so each check runs once to warm up.
 fn check(what: &str, context: &Context, mut run: impl FnMut()) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     run();
     let before = context.memory().expect("the device answers").0;
     run();

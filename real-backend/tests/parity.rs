@@ -41,12 +41,15 @@ fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
         for spec in &specs {
             let mut device = gpu(LOGGED).expect("there was a GPU a moment ago");
             let mut on_gpu = policy(spec, &device);
+            // Some policies size themselves by what is free.
+            let free = device.free_bytes();
             let options = ReplayOptions::default();
             replay(&mut reader(&trace), on_gpu.as_mut(), &mut device, &mut (), &options)
                 .expect("a corpus trace is legal");
             let mut config = SimConfig::new(DeviceProfile::h200());
             config.caps = device.caps().clone();
             config.placement = Placement::Recorded(device.answers().to_vec());
+            config.capacity = Some(free);
             config.keep_log = true;
             let mut simulated = SimDevice::new(config);
             let mut in_sim = policy(spec, &simulated);

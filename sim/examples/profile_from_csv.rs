@@ -22,7 +22,6 @@ method = "latency of each call by size on an idle device, one host thread; media
 notes = [
     "between measured sizes: interpolated on log-log scales",
     "large sizes rest on 12 calls each, and medians of allocations above 16 GiB scatter by a factor of 100",
-    "mem_map is cuMemMap plus cuMemSetAccess of one page",
     "pool pages: one 32 MiB page of the driver's memory pool, from probe programs; the number of calls was not noted",
     "fences and host waits: the call itself on an idle stream; the time that a host waits for work is not in it",
 ]
@@ -41,7 +40,8 @@ mem_address_reserve = ["cuMemAddressReserve"]
 mem_address_free = ["cuMemAddressFree"]
 mem_create = ["cuMemCreate"]
 mem_release = ["cuMemRelease"]
-mem_map = ["cuMemMap", "cuMemSetAccess"]
+mem_map = ["cuMemMap"]
+mem_set_access = ["cuMemSetAccess"]
 mem_unmap = ["cuMemUnmap"]
 event_record = ["cuEventRecord"]
 event_query = ["cuEventQuery"]

@@ -63,7 +63,8 @@ pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
     for remark in &loaded.remarks {
         eprintln!("note: {remark}");
     }
-    let setting = Setting::new(&loaded, &profile, None)?;
+    let free = gpu.as_ref().map(Gpu::free).transpose()?;
+    let setting = Setting::new(&loaded, &profile, free)?;
     let gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
     let all = choices.iter().map(|choice| one(&setting, gpu.as_ref(), wants(Target::Sim), choice));
     let compared = all.collect::<anyhow::Result<Vec<_>>>()?;
@@ -98,10 +99,10 @@ fn one(
     };
     let Some(on_gpu) = gpu else { return Ok(compared) };
     let mut watcher = Watcher::new(choice);
-    let (finished, answers) = on_gpu.run(choice, &mut watcher, true)?;
+    let (finished, driver) = on_gpu.run(choice, &mut watcher, true)?;
     if let Some(sim) = &compared.sim {
         compared.distances = distance::between(sim, &finished.record);
-        compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, answers)?);
+        compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, driver)?);
     }
     compared.gpu = Some(finished.record);
     Ok(compared)

@@ -7,7 +7,7 @@ mod run;
 
 pub use args::{GpuArgs, Target};
 pub use pass::Kind;
-pub use run::OnGpu;
+pub use run::{Driver, OnGpu};
 
 use crate::output::Usage;
 use anyhow::Context as _;

@@ -31,6 +31,8 @@ pub struct Pass {
     pub heap: HeapImage,
     pub native_stats: Vec<(String, i64)>,
     pub answers: Vec<DriverAnswer>,
+    /// Free memory when the replay started.
+    pub free: Bytes,
     pub overwritten_words: Option<u64>,
     /// Frees that the GPU completed at other times than the recording.
     pub overdue: u64,
@@ -125,6 +127,7 @@ pub fn pass(
     let mut observer = ((Totals::default(), Ooms::default()), extra);
     let options = ReplayOptions { restore: setting.restore(choice), ..ReplayOptions::default() };
     let mut source = Stoppable::new(setting, &gpu.stop);
+    let free = device.free_bytes();
     let end = replay(&mut source, &mut policy, &mut device, &mut observer, &options)
         .map_err(|e| e.in_file(&setting.loaded.path))?;
     let ((totals, ooms), _) = observer;
@@ -151,6 +154,7 @@ pub fn pass(
         heap,
         native_stats: policy.native_stats(),
         answers: device.answers().to_vec(),
+        free,
         overwritten_words,
         overdue: device.gates().overdue(),
     })

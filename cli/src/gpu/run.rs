@@ -23,6 +23,14 @@ pub struct OnGpu<'a> {
     pub setting: &'a Setting<'a>,
 }
 
+/// What a simulation needs to answer as the driver did.
+pub struct Driver {
+    /// Free memory when the run started.
+    pub free: Bytes,
+    /// Its answers, if a log was kept.
+    pub answers: Vec<DriverAnswer>,
+}
+
 /// What the measured passes add up to.
 #[derive(Default)]
 struct Sums {
@@ -36,7 +44,7 @@ struct Sums {
 
 impl OnGpu<'_> {
     /// Replays the trace: once to warm up with `extra` watching, then as often as is to be measured. Returns what the
-    /// driver answered in the first run, if a log was kept.
+    /// driver was and answered in the first run.
     ///
     /// # Errors
     /// Those of the trace and the driver; too little free memory; Ctrl-C.
@@ -45,7 +53,7 @@ impl OnGpu<'_> {
         choice: &Choice,
         extra: &mut dyn Observer,
         keep_log: bool,
-    ) -> anyhow::Result<(Finished, Vec<DriverAnswer>)> {
+    ) -> anyhow::Result<(Finished, Driver)> {
         self.gpu.check_room(self.predicted_peak(choice)?)?;
         let (warmup, repeats) = (self.args.warmup.unwrap_or(1), self.args.repeat.unwrap_or(5));
         let first = self.pass(choice, extra, keep_log)?;
@@ -85,7 +93,8 @@ impl OnGpu<'_> {
         });
         let verdict = if last.end.ooms > 0 { Verdict::OutOfMemory } else { Verdict::Fits };
         let Pass { heap, native_stats, .. } = last;
-        Ok((Finished { record, verdict, native_stats, heap }, first.answers))
+        let driver = Driver { free: first.free, answers: first.answers };
+        Ok((Finished { record, verdict, native_stats, heap }, driver))
     }
 
     fn pass(
@@ -99,7 +108,8 @@ impl OnGpu<'_> {
 
     fn predicted_peak(&self, choice: &Choice) -> anyhow::Result<Bytes> {
         let mut policy = self.setting.policy(choice);
-        let mut device = self.setting.device(Placement::Driver, false);
+        // Without a bound, so that it is known how much would be needed.
+        let mut device = self.setting.device_with(Placement::Driver, None, false);
         let options =
             ReplayOptions { restore: self.setting.restore(choice), ..ReplayOptions::default() };
         let mut source = self.setting.loaded.events.source();

@@ -25,7 +25,7 @@ impl Context {
         unsafe { driver!(cuMemFreeHost(addr.cast())) }
     }
 
-    /// Lets a stream wait until a word of `host_alloc` is at least `value`.
+    /// Lets a stream wait until a word of `host_alloc` is at least `value` (numbers wrap around).
     pub(crate) fn wait_word(
         &self,
         stream: sys::CUstream,

@@ -304,14 +304,11 @@ impl Device for CudaDevice {
             *self.pages.get(&page.0).ok_or_else(|| illegal(format!("there is no page {page}")))?;
         let addr = self.place(range, at, p.size)?;
         self.check_free(range, at, p.size)?;
-        self.timed(DeviceOp::Map, p.size, |c| {
-            c.map(addr, p.size, p.handle)?;
-            c.allow_access(addr, p.size)
-        })?;
+        self.timed(DeviceOp::Map, p.size, |c| c.map(addr, p.size, p.handle))?;
         self.pages.get_mut(&page.0).expect("it was just there").mappings += 1;
         let mapping = Mapping { len: p.size, page: Page::Shared(page) };
         self.range(range)?.mapped.insert(at, mapping);
-        Ok(())
+        self.timed(DeviceOp::Access, p.size, |c| c.allow_access(addr, p.size))
     }
 
     fn unmap(&mut self, range: RangeId, at: Bytes, len: Bytes) -> Result<()> {
@@ -356,10 +353,7 @@ impl Device for CudaDevice {
             let mapping = Mapping { len: page, page: Page::Own(handle) };
             self.range(range)?.mapped.insert(at + offset, mapping);
         }
-        let start = Instant::now();
-        self.context.allow_access(addr, len)?;
-        let time = self.latency[DeviceOp::Map as usize].since(start);
-        self.ledger.charge_many(DeviceOp::Map, 0, 0, time);
+        self.timed(DeviceOp::Access, len, |c| c.allow_access(addr, len))?;
         self.used += len;
         self.answered(DriverAnswer::Populated);
         Ok(())

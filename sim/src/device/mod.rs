@@ -272,6 +272,7 @@ impl Device for SimDevice {
         mapping.insert(at, Run { len, unit: len, page: Some(page) });
         self.pages.mapped(page);
         self.pay(DeviceOp::Map, 1, len);
+        self.pay(DeviceOp::Access, 1, len);
         Ok(())
     }
 
@@ -317,6 +318,7 @@ impl Device for SimDevice {
         self.used += len;
         self.pay(DeviceOp::Create, count, page);
         self.pay(DeviceOp::Map, count, page);
+        self.pay(DeviceOp::Access, 1, len);
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! Whether simulation and GPU decided the same.
 
 use crate::choice::Choice;
-use crate::gpu::{GpuArgs, Kind};
+use crate::gpu::{Driver, GpuArgs, Kind};
 use crate::runner::Setting;
 use poolsim_core::record::Decision;
-use poolsim_core::{Action, Bytes, DevAddr, DriverAnswer};
+use poolsim_core::{Action, Bytes, DevAddr};
 use poolsim_sim::{Observer, Outcome, Placement, ReplayOptions, Step, replay};
 use serde::Serialize;
 
@@ -95,21 +95,22 @@ pub fn check(
     choice: &Choice,
     args: &GpuArgs,
     on_gpu: &Watcher,
-    answers: Vec<DriverAnswer>,
+    driver: Driver,
 ) -> anyhow::Result<Parity> {
     if args.work.is_some() {
         let why = "with real work in flight, the GPU decides when frees complete";
         return Ok(Parity::NotCompared { why });
     }
     let placement = match Kind::of(choice) {
-        Kind::Ours => Placement::Recorded(answers),
+        Kind::Ours => Placement::Recorded(driver.answers),
         Kind::Pool => Placement::Driver,
         Kind::Plain => {
             let why = "the driver alone decides where a cudaMalloc goes";
             return Ok(Parity::NotCompared { why });
         }
     };
-    let mut device = setting.device(placement, true);
+    // Some policies size themselves by what is free.
+    let mut device = setting.device_with(placement, Some(driver.free), true);
     let mut policy = setting.policy(choice);
     let mut in_sim = Watcher::new(choice);
     let options = ReplayOptions { restore: setting.restore(choice), ..ReplayOptions::default() };
