@@ -94,7 +94,7 @@ Examples:
   poolsim info run.pickle
   poolsim info run.pickle.zst --device 1 --json | jq .requests")]
 pub struct InfoArgs {
-    /// The trace: a PyTorch snapshot (pickle, JSON or memory_viz page), trace.json, JSON lines or .pst; .gz, .zst and .xz are read through
+    /// The trace, a PyTorch snapshot, RMM log, profiler trace, trace.json, .pst, … (docs/formats.md lists all); .gz, .zst and .xz are read through
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     #[command(flatten)]

@@ -6,6 +6,7 @@ mod choice;
 mod cmd;
 mod contents;
 mod gpu;
+mod lacks;
 mod load;
 mod machine;
 mod output;

@@ -1,6 +1,7 @@
 //! One run: a policy, a trace, a simulated device, and the record of it.
 
 use crate::choice::Choice;
+use crate::lacks::lacks;
 use crate::load::{Events, Loaded};
 use poolsim_core::record::{Provenance, Timing};
 use poolsim_core::{Bytes, HeapImage, Policy, RunRecord, TraceError};
@@ -119,7 +120,9 @@ impl<'a> Setting<'a> {
         policy.visit(&mut heap);
         heap.sort();
         let (verdict, doubt) = self.verdict(choice, &end)?;
-        let mut warnings = self.start_words(choice, &end);
+        let header = self.loaded.events.header();
+        let mut warnings: Vec<String> = lacks(header).into_iter().map(String::from).collect();
+        warnings.extend(self.start_words(choice, &end));
         warnings.extend(doubt);
         let record = run_record(RunFacts {
             provenance: self.provenance(choice),

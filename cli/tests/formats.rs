@@ -81,3 +81,38 @@ fn a_reader_that_leaves_early_is_no_error() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn an_rmm_log_replays_through_every_kind_of_allocator_in_one_table() {
+    let log = corpus("rmm/unet_multires.rmm.csv");
+    let args = ["replay", &log, "-p", "rmm-pool", "-p", "pytorch", "-p", "cuda-async", "--json"];
+    let document = json(&args, 0);
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3);
+    for run in runs {
+        let metric = |name: &str| run["metrics"][name].as_u64().unwrap();
+        assert_eq!(metric("peak_requested_bytes"), runs[0]["metrics"]["peak_requested_bytes"]);
+        assert!(metric("peak_reserved_bytes") >= metric("peak_requested_bytes"));
+        assert_eq!(run["verdict"], "fits");
+    }
+}
+
+#[test]
+fn what_a_source_could_not_see_is_said_by_info_replay_and_convert() {
+    let folder = tempfile::tempdir().unwrap();
+    let timeline = folder.path().join("x");
+    std::fs::write(&timeline, "[[1000, 2, 512, 0], [2000, 4, -512, 0]]").unwrap();
+    let timeline = timeline.to_str().unwrap();
+    let words = ["does not know streams", "had to wait", "youngest allocation", "private pools"];
+    let copy = folder.path().join("copy.pst");
+    let info = run(&["info", timeline]).out.replace('\n', " ").replace("    ", "");
+    let replay = run(&["replay", timeline, "-p", "pytorch"]).err;
+    let convert = run(&["convert", timeline, copy.to_str().unwrap()]).err;
+    for text in [info, replay, convert] {
+        for word in words {
+            assert!(text.contains(word), "{word:?} not in {text}");
+        }
+    }
+    let again = run(&["replay", copy.to_str().unwrap(), "-p", "pytorch"]).err;
+    assert!(again.contains("youngest allocation"), "{again}");
+}

@@ -78,3 +78,14 @@ fn the_page_knows_every_field_kind_and_section() {
 }
 
 const CRC_OF_DICTIONARY: u32 = 0x8b1c_6f09;
+
+#[test]
+fn the_page_of_formats_names_every_importer_and_exporter() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
+    let page = std::fs::read_to_string(path).expect("the page is part of the repository");
+    let importers = poolsim_traces::import::IMPORTERS.iter().map(|importer| importer.name);
+    let exporters = poolsim_traces::export::EXPORTERS.iter().map(|exporter| exporter.name);
+    for name in importers.chain(exporters) {
+        assert!(page.contains(&format!("`{name}`")), "docs/formats.md does not name `{name}`");
+    }
+}

@@ -1,6 +1,7 @@
 //! `poolsim convert`: a trace in another format.
 
 use crate::args::ConvertArgs;
+use crate::lacks::lacks;
 use crate::load::Input;
 use crate::output::{Ending, Out, Usage};
 use poolsim_core::units::ShowBytes;
@@ -26,6 +27,9 @@ pub fn run(args: &ConvertArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let loaded = Input::open(&args.input, &args.select, &args.machine, &profile)?.load()?;
     for remark in &loaded.remarks {
         eprintln!("note: {remark}");
+    }
+    for lack in lacks(loaded.events.header()) {
+        eprintln!("note: {lack}");
     }
     let (events, digest) = (loaded.events.count(), loaded.digest);
     let source = loaded.events.into_source();

@@ -3,11 +3,27 @@
 //! A format that is recognised but holds nothing to replay is a row too: its `read` returns a
 //! [`TraceErrorKind::NoEvents`] error that says what the file is and what to record instead.
 
+mod gather;
+pub mod jax_pprof;
 mod json_keys;
+mod json_stream;
+pub mod kineto;
+mod kineto_rows;
+mod lines;
 mod native_json;
 mod native_jsonl;
+mod nsys_phases;
+pub mod nsys_sqlite;
+mod pprof;
+mod protobuf;
 mod pst;
+pub mod rmm_csv;
+mod rmm_debug_log;
+mod sqlite;
+pub mod stalloc;
 pub mod torch;
+pub mod torch_timeline;
+pub mod vma_replay;
 
 pub use json_keys::top_level_keys;
 
@@ -76,7 +92,10 @@ macro_rules! importers {
     };
 }
 
-importers! { pst, native_jsonl, native_json, torch_pickle, torch_json, torch_html }
+importers! {
+    pst, native_jsonl, native_json, torch_pickle, torch_json, torch_html, rmm_csv, rmm_debug_log,
+    kineto, torch_timeline, jax_pprof, stalloc, vma_replay, nsys_sqlite,
+}
 
 /// The error for a failed read `at` bytes into the content.
 pub fn read_error(error: &io::Error, at: u64) -> TraceError {

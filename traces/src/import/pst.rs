@@ -24,14 +24,8 @@ fn sniff(head: &[u8]) -> bool {
 }
 
 fn read(input: Input, options: &OpenOptions) -> Result<Imported, TraceError> {
-    // A pipe and a compressed file cannot seek; their content goes through a file without a name.
-    let storage = if input.compression.is_none() && input.len_hint.is_some() {
-        let file = File::open(&input.path).map_err(|e| read_error(&e, 0))?;
-        Storage::of_file(file).map_err(|e| read_error(&e, 0))?
-    } else {
-        spool(input.reader, options.recover)?
-    };
-    let path = Some(input.path);
+    let path = Some(input.path.clone());
+    let storage = storage(input, options.recover)?;
     let reader = match options.recover {
         true => PstReader::recover_storage(storage, path)?,
         false => PstReader::from_storage(storage, path)?,
@@ -42,6 +36,16 @@ fn read(input: Input, options: &OpenOptions) -> Result<Imported, TraceError> {
         segments: 0,
     };
     Ok(Imported { devices: vec![device], source: Source::Pst(reader) })
+}
+
+/// The content, to be read at any place. A pipe and a compressed file cannot seek; their content goes through a
+/// file without a name. With `recover`, damaged compression ends the content instead of failing.
+pub(super) fn storage(input: Input, recover: bool) -> Result<Storage, TraceError> {
+    if input.compression.is_none() && input.len_hint.is_some() {
+        let file = File::open(&input.path).map_err(|e| read_error(&e, 0))?;
+        return Storage::of_file(file).map_err(|e| read_error(&e, 0));
+    }
+    spool(input.reader, recover)
 }
 
 fn spool(mut reader: impl BufRead, recover: bool) -> Result<Storage, TraceError> {

@@ -54,6 +54,7 @@ pub fn document(facts: &Facts) -> Value {
         "start_unix_us": header.start_unix_us,
         "span_ns": contents.span.map(|(start, end)| end - start),
         "knows": header.knows,
+        "lacks": crate::lacks::lacks(header),
         "starts_empty": header.knows.from_start,
         "preexisting": contents.preexisting,
         "preexisting_freed": contents.preexisting_freed,

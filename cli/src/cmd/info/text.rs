@@ -1,6 +1,7 @@
 //! The facts in words.
 
 use super::{Facts, Recorded};
+use crate::lacks::lacks;
 use crate::output::{Out, paragraph};
 use poolsim_core::units::ShowBytes;
 use poolsim_reports::quantity::{show_count, show_nanos, show_plural};
@@ -15,13 +16,22 @@ pub fn write(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
     if let Some(recorded) = &facts.recorded {
         recording(recorded, out)?;
     }
-    let notes = &facts.header.notes;
-    if !notes.is_empty() {
-        writeln!(out, "\nNotes")?;
-        for note in notes {
-            let text = paragraph(note, 4);
-            writeln!(out, "  - {}", text.trim())?;
+    let lacking = if facts.contents.events > 0 { lacks(&facts.header) } else { Vec::new() };
+    list("Not known", lacking.into_iter(), out)?;
+    list("Notes", facts.header.notes.iter().map(String::as_str), out)
+}
+
+/// Sentences under a heading; nothing if there are none.
+fn list<'t>(
+    heading: &str,
+    lines: impl Iterator<Item = &'t str>,
+    out: &mut Out,
+) -> anyhow::Result<()> {
+    for (n, text) in lines.enumerate() {
+        if n == 0 {
+            writeln!(out, "\n{heading}")?;
         }
+        writeln!(out, "  - {}", paragraph(text, 4).trim())?;
     }
     Ok(())
 }

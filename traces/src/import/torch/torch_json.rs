@@ -3,15 +3,15 @@
 use super::assemble::{Parsed, assemble};
 use super::fold::Snapshot;
 use super::words::WORDS;
-use crate::import::{Imported, Importer, Input, read_error};
+use crate::import::json_stream::{Counted, json_error};
+use crate::import::{Imported, Importer, Input};
 use crate::open::OpenOptions;
 use crate::pickle::{Objects, Value};
 use poolsim_core::TraceError;
-use poolsim_core::error::{Place, TraceErrorKind};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
 
 /// PyTorch snapshots as JSON.
 pub static IMPORTER: Importer = Importer {
@@ -21,6 +21,9 @@ pub static IMPORTER: Importer = Importer {
     sniff,
     read: |input: Input, options| read(input.reader, options),
 };
+
+/// What to do about a damaged dump.
+const AGAIN: &str = "dump the snapshot again with json.dump";
 
 /// A JSON object whose first key is one of a snapshot's, or that shows one early; or a list of segments.
 fn sniff(head: &[u8]) -> bool {
@@ -54,33 +57,17 @@ pub fn read(reader: impl Read, options: &OpenOptions) -> Result<Imported, TraceE
         failed: None,
         offset: &offset,
     };
-    let counted = Counted { reader, buffer: vec![0; 1 << 16], pos: 0, end: 0, offset: &offset };
+    let counted = Counted::new(reader, &offset);
     let mut json = serde_json::Deserializer::from_reader(counted);
     let root = Node(&mut builder).deserialize(&mut json).and_then(|root| json.end().map(|()| root));
     let root = match (root, builder.failed) {
         (_, Some(error)) => return Err(error),
-        (Err(error), None) => return Err(malformed(error, offset.get())),
+        (Err(error), None) => return Err(json_error(error, offset.get(), AGAIN)),
         (Ok(root), None) => root,
     };
     let Builder { objects, fold, .. } = builder;
     let parsed = Parsed { root, objects, snapshot: fold, length: offset.get(), notes: Vec::new() };
     assemble(parsed, options)
-}
-
-fn malformed(error: serde_json::Error, at: u64) -> TraceError {
-    use serde_json::error::Category;
-    let what = match error.classify() {
-        Category::Io => return read_error(&io::Error::from(error), at),
-        Category::Eof => {
-            "the JSON ends here, in the middle: the file was cut short; copy it again, or \
-                          dump it again"
-                .into()
-        }
-        Category::Syntax | Category::Data => {
-            format!("is no valid JSON ({error}); dump the snapshot again with json.dump")
-        }
-    };
-    TraceError::new(TraceErrorKind::Malformed, Place::Byte(at), what)
 }
 
 struct Builder<'a> {
@@ -189,30 +176,6 @@ impl Builder<'_> {
         self.checked(extended)?;
         self.scratch.truncate(start);
         Ok(())
-    }
-}
-
-/// Counts what the parser took; it asks for single bytes.
-struct Counted<'a, R> {
-    reader: R,
-    buffer: Vec<u8>,
-    pos: usize,
-    end: usize,
-    offset: &'a Cell<u64>,
-}
-
-impl<R: Read> Read for Counted<'_, R> {
-    #[inline]
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.pos == self.end {
-            self.pos = 0;
-            self.end = self.reader.read(&mut self.buffer)?;
-        }
-        let n = into.len().min(self.end - self.pos);
-        into[..n].copy_from_slice(&self.buffer[self.pos..self.pos + n]);
-        self.pos += n;
-        self.offset.set(self.offset.get() + n as u64);
-        Ok(n)
     }
 }
 

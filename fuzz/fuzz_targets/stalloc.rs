@@ -1,0 +1,13 @@
+//! STAlloc's logs: whatever the bytes, an error or a legal trace.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use poolsim_core::TraceReader;
+use poolsim_traces::check;
+use poolsim_traces::import::stalloc;
+use std::sync::Arc;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(trace) = stalloc::read(bytes) else { return };
+    check::check(&mut TraceReader::new(Arc::new(trace))).expect("only legal traces are read");
+});
