@@ -26,7 +26,7 @@ impl std::fmt::Display for At {
 
 /// Collects what a log says, in order of time. Names (addresses) may be used again once they are freed. A free of
 /// a name that was never allocated is of something that was alive before the log starts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Gather {
     events: Vec<Event>,
     /// What was alive before: size and stream, by order of its free.
@@ -53,23 +53,6 @@ struct Name {
 
 /// Slots of what was alive before the log count down from here until their number is known.
 const BEFORE: u32 = u32::MAX;
-
-impl Default for Gather {
-    fn default() -> Self {
-        Gather {
-            events: Vec::new(),
-            before: Vec::new(),
-            names: HashMap::new(),
-            slots: SlotAllocator::default(),
-            streams: FxHashMap::default(),
-            handles: Vec::new(),
-            origin: None,
-            last: 0,
-            live: 0,
-            peak: 0,
-        }
-    }
-}
 
 impl Gather {
     /// A request that was granted.
