@@ -44,6 +44,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// Check that the pytorch policy decides what PyTorch decided, entry for entry
     Verify(VerifyArgs),
+    /// Say how little memory a trace could do with, and find a placement that does
+    Bound(BoundArgs),
     /// Measure how fast the simulator replays a trace
     Bench(BenchArgs),
     /// List the policies, or describe one with its parameters
@@ -193,6 +195,12 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FILE.pickle")]
     pub snapshot_out: Option<PathBuf>,
 
+    /// Show how far each run is from the least memory that the trace could do with
+    ///
+    /// `poolsim bound` says more of it.
+    #[arg(long)]
+    pub bound: bool,
+
     /// Print what torch.cuda.memory_summary() would print after the simulated run
     #[arg(long, conflicts_with = "json")]
     pub summary: bool,
@@ -267,6 +275,43 @@ pub struct CompareArgs {
     pub gpu: GpuArgs,
 
     /// Print one JSON document: {"runs": [...], "comparisons": [...]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `bound`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim bound run.pickle
+  poolsim bound run.pickle --offsets plan.csv     # the placement, as minimalloc writes it
+  poolsim bound minimalloc.csv --json | jq .packing
+
+`packed offline` is a placement of every allocation that knows the whole trace, in one range of addresses.
+It is *proven* if no placement is lower, else the *best found* in the steps that were allowed, or *timed out*.")]
+pub struct BoundArgs {
+    /// The trace, or buffer lifetimes as minimalloc's CSV
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// Round sizes up to multiples of this [default: 512; minimalloc's CSV: its own alignment]
+    #[arg(long, value_name = "SIZE", value_parser = parse_alignment)]
+    pub align: Option<Bytes>,
+    /// Work that the search may do; the same steps find the same placement
+    #[arg(long, value_name = "N", default_value_t = poolsim_sim::bound::DEFAULT_STEPS)]
+    pub steps: u64,
+    /// Seconds after which the search stops whatever steps are left
+    #[arg(long, value_name = "SECONDS")]
+    pub time_limit: Option<u64>,
+    /// Write the placement: minimalloc's CSV with an offset for every allocation
+    #[arg(long, value_name = "FILE.csv")]
+    pub offsets: Option<PathBuf>,
+    /// Print one JSON document
     #[arg(long)]
     pub json: bool,
 }
@@ -376,6 +421,13 @@ pub struct DevicesArgs {
 
 fn formats() -> PossibleValuesParser {
     EXPORTERS.iter().map(|exporter| exporter.name).collect::<Vec<_>>().into()
+}
+
+fn parse_alignment(text: &str) -> Result<Bytes, String> {
+    match parse_size(text)? {
+        n @ 1..=0x4000_0000 => Ok(n),
+        _ => Err("give a size from 1 to 1GiB".into()),
+    }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

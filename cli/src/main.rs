@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bounds;
 mod choice;
 mod cmd;
 mod contents;
@@ -47,6 +48,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Replay(args) => cmd::replay::run(&args, out),
         Command::Compare(args) => cmd::compare::run(&args, out),
         Command::Verify(args) => cmd::verify::run(&args, out),
+        Command::Bound(args) => cmd::bound::run(&args, out),
         Command::Bench(args) => cmd::bench::run(&args, out),
         Command::Policies(args) => cmd::policies::run(&args, out),
         Command::NewPolicy(args) => cmd::new_policy::run(&args, out),

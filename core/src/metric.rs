@@ -78,6 +78,9 @@ metrics! {
     lost_to_free_ranges_bytes, "free ranges", Bytes, Lower, "Free bytes, when reserved bytes peaked first, in ranges that held no active block.";
     lost_to_other_streams_bytes, "other streams", Bytes, Lower, "Free bytes, when reserved bytes peaked first, that belonged to other streams than the request that made the peak.";
     largest_free_bytes, "largest free", Bytes, Neither, "Largest free block when reserved bytes peaked first.";
+    live_bound_bytes, "live bound", Bytes, Neither, "Highest sum of the sizes that were live at once, waiting frees included: no policy reserves less, but one that lets the host wait for such frees.";
+    packed_bytes, "packed offline", Bytes, Neither, "Height of the best placement found, knowing the whole trace, of the same requests in multiples of 512 B; in whole granules.";
+    over_bound, "above bound", Ratio, Lower, "Peak reserved bytes divided by live_bound_bytes, less 1; only of runs without a refused request.";
     ooms, "OOMs", Count, Lower, "Requests that were refused.";
     rescued, "rescued", Count, Higher, "Requests that the recorded run was refused and this run granted.";
     retries, "retries", Count, Lower, "Times that the policy released its cache and tried again.";

@@ -36,6 +36,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             name::peak_reserved_bytes,
         ],
     ),
+    ("Distance to the bound", &[name::live_bound_bytes, name::packed_bytes, name::over_bound]),
     (
         "Memory on average over time",
         &[

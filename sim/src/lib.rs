@@ -5,10 +5,12 @@
 //! * [`observe`]: folds over its steps, from peaks to the full decision log.
 //! * [`adapt`]: devices over devices: a cap, failures, a tap, a checker.
 //! * [`judge`]: an independent judge of what a policy does.
+//! * [`bound`]: how little memory a trace could do with.
 //! * [`parity`]: does a policy decide what a recorded allocator decided?
 #![forbid(unsafe_code)]
 
 pub mod adapt;
+pub mod bound;
 pub mod device;
 pub mod engine;
 pub mod judge;

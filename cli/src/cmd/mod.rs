@@ -1,6 +1,7 @@
 //! A module per command.
 
 pub mod bench;
+pub mod bound;
 pub mod compare;
 pub mod convert;
 pub mod devices;

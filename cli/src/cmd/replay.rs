@@ -1,6 +1,7 @@
 //! `poolsim replay`: a trace through policies, side by side.
 
 use crate::args::ReplayArgs;
+use crate::bounds::{Bound, Units};
 use crate::choice::{Choice, choose, warnings};
 use crate::gpu::{Gpu, OnGpu, Target};
 use crate::load::{Events, Input, Loaded};
@@ -13,6 +14,7 @@ use poolsim_reports::csv::CsvWriter;
 use poolsim_reports::table::{self, Row};
 use poolsim_reports::{json, latency, prose, torch};
 use poolsim_sim::DeviceProfile;
+use poolsim_sim::bound::Budget;
 use poolsim_traces::export::write_torch_snapshot;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -49,6 +51,10 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
         runs.push(one(&setting, on_gpu.as_ref(), choice, &mut files)?);
     }
     files.finish()?;
+    if args.bound {
+        let bound = Bound::of(&loaded, Units::of(&loaded, None), Budget::default())?;
+        runs.iter_mut().for_each(|run| bound.set(&mut run.record));
+    }
     report(args, &setting, &choices, &runs, out)?;
     let short = runs.iter().any(|run| run.verdict != Verdict::Fits);
     Ok(if short { Ending::OutOfMemory } else { Ending::Fine })

@@ -1,5 +1,6 @@
 //! Formats that poolsim writes: one file (or function), and one row of [`EXPORTERS`] each.
 
+mod minimalloc;
 mod output;
 mod pickler;
 mod torch;
@@ -56,6 +57,12 @@ pub static EXPORTERS: &[&Exporter] = &[
         extensions: &["pickle", "pkl"],
         summary: "PyTorch memory snapshot, for torch.cuda._memory_viz and pytorch.org/memory_viz",
         write: write_recording,
+    },
+    &Exporter {
+        name: "minimalloc-csv",
+        extensions: &["csv"],
+        summary: "buffer lifetimes in event indices, for minimalloc, idealloc and other packers",
+        write: |source, out| with_events(source, |s, _| minimalloc::write(s, out)),
     },
 ];
 

@@ -10,6 +10,7 @@ mod json_stream;
 pub mod kineto;
 mod kineto_rows;
 mod lines;
+pub mod minimalloc_csv;
 mod native_json;
 mod native_jsonl;
 mod nsys_phases;
@@ -94,7 +95,7 @@ macro_rules! importers {
 
 importers! {
     pst, native_jsonl, native_json, torch_pickle, torch_json, torch_html, rmm_csv, rmm_debug_log,
-    kineto, torch_timeline, jax_pprof, stalloc, vma_replay, nsys_sqlite,
+    kineto, torch_timeline, jax_pprof, stalloc, vma_replay, nsys_sqlite, minimalloc_csv,
 }
 
 /// The error for a failed read `at` bytes into the content.
