@@ -51,6 +51,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Bound(args) => cmd::bound::run(&args, out),
         Command::Bench(args) => cmd::bench::run(&args, out),
         Command::Policies(args) => cmd::policies::run(&args, out),
+        Command::Synth(args) => cmd::synth::run(&args, out),
         Command::NewPolicy(args) => cmd::new_policy::run(&args, out),
         Command::Devices(args) => cmd::devices::run(&args, out),
     }

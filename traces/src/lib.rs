@@ -20,6 +20,7 @@ mod reader;
 mod section;
 mod storage;
 mod suggest;
+pub mod synth;
 mod tables;
 mod tally;
 pub mod transform;

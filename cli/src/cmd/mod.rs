@@ -9,4 +9,5 @@ pub mod info;
 pub mod new_policy;
 pub mod policies;
 pub mod replay;
+pub mod synth;
 pub mod verify;
