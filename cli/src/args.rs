@@ -46,6 +46,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Say how little memory a trace could do with, and find a placement that does
     Bound(BoundArgs),
+    /// Run many policies on many traces, and go on after an interruption
+    Sweep(SweepArgs),
     /// Measure how fast the simulator replays a trace
     Bench(BenchArgs),
     /// List the policies, or describe one with its parameters
@@ -314,6 +316,42 @@ pub struct BoundArgs {
     #[arg(long, value_name = "FILE.csv")]
     pub offsets: Option<PathBuf>,
     /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example of an experiment (docs/lab.md says all that it may hold):
+
+  traces = [\"recordings/*.pickle\"]
+  policies = [\"recorded\", \"expandable\", \"best-fit\"]
+  capacities = [\"device\", \"40GiB\"]
+  [[grid]]
+  policy = \"pytorch\"
+  params.max_split_size_mb = [32, 64, 128]
+
+Examples:
+  poolsim sweep experiment.toml
+  poolsim sweep experiment.toml --out results --jobs 8 --budget 3600
+
+Each run is written down when it is over. After a kill, or when the budget is used up, the same command
+goes on from there. The results are the same bytes on any number of threads.")]
+pub struct SweepArgs {
+    /// What to run
+    #[arg(value_name = "EXPERIMENT.toml")]
+    pub experiment: PathBuf,
+    /// Folder for the results [default: beside the experiment, ending in .sweep]
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// How many runs at the same time [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Seconds after which no further run is started
+    #[arg(long, value_name = "SECONDS")]
+    pub budget: Option<u64>,
+    /// Print one JSON document: {"results": [...]}
     #[arg(long)]
     pub json: bool,
 }

@@ -15,6 +15,7 @@ mod profile;
 mod runner;
 mod sidecar;
 mod size;
+mod sweep;
 mod watch;
 
 use args::{Cli, Command};
@@ -49,6 +50,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Compare(args) => cmd::compare::run(&args, out),
         Command::Verify(args) => cmd::verify::run(&args, out),
         Command::Bound(args) => cmd::bound::run(&args, out),
+        Command::Sweep(args) => cmd::sweep::run(&args, out),
         Command::Bench(args) => cmd::bench::run(&args, out),
         Command::Policies(args) => cmd::policies::run(&args, out),
         Command::Synth(args) => cmd::synth::run(&args, out),

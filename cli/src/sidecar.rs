@@ -57,7 +57,8 @@ impl Sidecar {
     }
 }
 
-fn path_beside(trace: &Path) -> Option<PathBuf> {
+/// Where the sidecar of a trace would be.
+pub fn path_beside(trace: &Path) -> Option<PathBuf> {
     let name = trace.file_name()?.to_str()?;
     let plain =
         [".zst", ".gz", ".xz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);

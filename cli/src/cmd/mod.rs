@@ -9,5 +9,6 @@ pub mod info;
 pub mod new_policy;
 pub mod policies;
 pub mod replay;
+pub mod sweep;
 pub mod synth;
 pub mod verify;
