@@ -1,6 +1,7 @@
 //! The results of a sweep as text, CSV and JSON lines.
 
 use super::{Plan, Results};
+use poolsim_core::Bytes;
 use poolsim_core::metric::METRICS;
 use poolsim_core::record::Value as Number;
 use poolsim_core::units::ShowBytes;
@@ -49,10 +50,13 @@ fn cell(value: &Value) -> String {
     }
 }
 
+/// A trace and a capacity.
+type Group = (usize, Option<Bytes>);
+
 /// One table for each trace and capacity.
 pub fn text(plan: &Plan, results: &Results) -> String {
     let mut text = String::new();
-    let mut groups: Vec<((usize, Option<u64>), Vec<&Value>)> = Vec::new();
+    let mut groups: Vec<(Group, Vec<&Value>)> = Vec::new();
     for (cell, result) in plan.cells.iter().zip(results) {
         let Some(result) = result else { continue };
         let key = (cell.trace, cell.capacity);
