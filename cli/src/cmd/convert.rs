@@ -7,6 +7,7 @@ use crate::output::{Ending, Out, Usage};
 use poolsim_core::units::ShowBytes;
 use poolsim_reports::quantity::show_plural;
 use poolsim_sim::DeviceProfile;
+use poolsim_traces::Source;
 use poolsim_traces::export::{self, Exporter, OutputOptions};
 use serde_json::json;
 use std::fs;
@@ -24,21 +25,49 @@ pub fn run(args: &ConvertArgs, out: &mut Out) -> anyhow::Result<Ending> {
     }
     let exporter = exporter(args)?;
     let profile = DeviceProfile::h200();
-    let loaded = Input::open(&args.input, &args.select, &args.machine, &profile)?.load()?;
+    let input = Input::open(&args.input, &args.select, &args.machine, &profile)?;
+    if exporter.takes_recordings && matches!(input.source, Source::Recording(_)) {
+        return decisions(args, exporter, input, out);
+    }
+    let loaded = input.load()?;
     for remark in &loaded.remarks {
         eprintln!("note: {remark}");
     }
     for lack in lacks(loaded.events.header()) {
         eprintln!("note: {lack}");
     }
+    if !exporter.loses.is_empty() {
+        eprintln!("note: {} cannot hold {}", exporter.name, exporter.loses);
+    }
     let (events, digest) = (loaded.events.count(), loaded.digest);
-    let source = loaded.events.into_source();
-    if to_stdout {
-        (exporter.write)(&source, out)?;
+    write(args, exporter, &loaded.events.into_source(), (events, Some(&digest)), out)
+}
+
+/// Writes a recording with what its allocator decided.
+fn decisions(
+    args: &ConvertArgs,
+    exporter: &Exporter,
+    input: Input,
+    out: &mut Out,
+) -> anyhow::Result<Ending> {
+    let Source::Recording(recording) = &input.source else { unreachable!("the caller looked") };
+    let entries = recording.entries.len() as u64;
+    write(args, exporter, &input.source, (entries, None), out)
+}
+
+fn write(
+    args: &ConvertArgs,
+    exporter: &Exporter,
+    source: &Source,
+    facts: (u64, Option<&str>),
+    out: &mut Out,
+) -> anyhow::Result<Ending> {
+    if args.output.as_os_str() == "-" {
+        (exporter.write)(source, out)?;
         return Ok(Ending::Fine);
     }
-    export::write_file(&source, exporter, &args.output, OutputOptions { overwrite: true })?;
-    said(args, exporter, events, &digest, out)?;
+    export::write_file(source, exporter, &args.output, OutputOptions { overwrite: true })?;
+    said(args, exporter, facts, out)?;
     Ok(Ending::Fine)
 }
 
@@ -61,8 +90,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
 fn said(
     args: &ConvertArgs,
     exporter: &Exporter,
-    events: u64,
-    digest: &str,
+    (events, digest): (u64, Option<&str>),
     out: &mut Out,
 ) -> anyhow::Result<()> {
     let bytes = fs::metadata(&args.output)?.len();

@@ -1,11 +1,16 @@
 //! Formats that poolsim writes: one file (or function), and one row of [`EXPORTERS`] each.
 
+mod chrome;
 mod minimalloc;
+mod names;
 mod output;
 mod pickler;
+mod rmm_csv;
 mod torch;
 
+pub use chrome::write_chrome;
 pub use output::{OutputOptions, write_file};
+pub use rmm_csv::write_rmm_csv;
 pub use torch::write_torch_snapshot;
 
 use crate::native::{write_json, write_jsonl};
@@ -28,6 +33,10 @@ pub struct Exporter {
     pub extensions: &'static [&'static str],
     /// One line: what reads such files.
     pub summary: &'static str,
+    /// What of a trace it cannot hold, as the end of a sentence; empty if it holds everything.
+    pub loses: &'static str,
+    /// Whether it shows decisions, and so takes recordings as they are, before requests are inferred from them.
+    pub takes_recordings: bool,
     /// Writes a source, from its first event on.
     pub write: fn(&Source, &mut dyn Write) -> Result<(), TraceError>,
 }
@@ -38,31 +47,58 @@ pub static EXPORTERS: &[&Exporter] = &[
         name: "pst",
         extensions: &["pst"],
         summary: "poolsim's compact streaming format",
+        loses: "",
+        takes_recordings: false,
         write: |source, out| with_events(source, |s, tables| write_pst(out, s, tables).map(drop)),
     },
     &Exporter {
         name: "native-json",
         extensions: &["json"],
         summary: "poolsim's own JSON, for people and other programs",
+        loses: "",
+        takes_recordings: false,
         write: |source, out| with_events(source, |s, tables| write_json(out, s, tables)),
     },
     &Exporter {
         name: "native-jsonl",
         extensions: &["jsonl", "ndjson"],
         summary: "the same as JSON lines, an event a line",
+        loses: "",
+        takes_recordings: false,
         write: |source, out| with_events(source, |s, tables| write_jsonl(out, s, tables)),
     },
     &Exporter {
         name: "torch-pickle",
         extensions: &["pickle", "pkl"],
         summary: "PyTorch memory snapshot, for torch.cuda._memory_viz and pytorch.org/memory_viz",
+        loses: "",
+        takes_recordings: true,
         write: write_recording,
     },
     &Exporter {
         name: "minimalloc-csv",
         extensions: &["csv"],
         summary: "buffer lifetimes in event indices, for minimalloc, idealloc and other packers",
+        loses: "streams, pools, times, waits of frees, refused requests, stacks and annotations",
+        takes_recordings: false,
         write: |source, out| with_events(source, |s, _| minimalloc::write(s, out)),
+    },
+    &Exporter {
+        name: "rmm-csv",
+        extensions: &["rmm.csv"],
+        summary: "RMM event log, for RMM's replay benchmark",
+        loses: "stacks, annotations, pools, uses on other streams, waits of frees, calls that give memory back, and times \
+                below a microsecond",
+        takes_recordings: false,
+        write: |source, out| with_events(source, |s, _| write_rmm_csv(out, s)),
+    },
+    &Exporter {
+        name: "chrome",
+        extensions: &["trace.json", "chrome.json"],
+        summary: "timeline for Perfetto and chrome://tracing: counters and [memory] events",
+        loses: "pools, waits of frees, and which memory was alive before the trace",
+        takes_recordings: true,
+        write: write_chrome,
     },
 ];
 
@@ -78,8 +114,11 @@ pub fn find(name: Option<&str>, path: &Path) -> Result<&'static Exporter, Config
     }
     let file = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let (file, _) = output::split_compression(&file);
-    let ending = file.rsplit_once('.').map_or("", |(_, ending)| ending);
-    let found = EXPORTERS.iter().copied().find(|e| e.extensions.contains(&ending));
+    let ends = |ending: &&str| file.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.'));
+    // `.trace.json` says more than `.json`.
+    let longest = |e: &Exporter| e.extensions.iter().filter(|&e| ends(e)).map(|e| e.len()).max();
+    let found =
+        EXPORTERS.iter().copied().filter(|e| longest(e).is_some()).max_by_key(|e| longest(e));
     found.ok_or_else(|| {
         let known: Vec<String> =
             EXPORTERS.iter().map(|e| format!(".{} ({})", e.extensions[0], e.name)).collect();
@@ -105,7 +144,7 @@ fn write_recording(source: &Source, out: &mut dyn Write) -> Result<(), TraceErro
 }
 
 /// Runs `write` on the events of a source.
-fn with_events(
+pub(crate) fn with_events(
     source: &Source,
     write: impl FnOnce(&mut dyn EventSource, &Tables<'_>) -> Result<(), TraceError>,
 ) -> Result<(), TraceError> {

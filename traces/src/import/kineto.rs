@@ -124,7 +124,7 @@ fn trace(mut rows: Vec<Memory>, parsed: Parsed, device: u32) -> Result<Trace, Tr
         from_start: rows[0].total.is_some(),
         ..Knows::default()
     };
-    header.notes = notes(&rows, identity, breaks);
+    header.notes = notes(&rows, parsed.exact_sizes, identity, breaks);
     before(&mut gather, &rows, &mut header.notes)
         .and_then(|()| gather.finish(header))
         .map(|trace| Trace { annotations: annotations(&parsed, first), ..trace })
@@ -184,11 +184,15 @@ fn before(gather: &mut Gather, rows: &[Memory], notes: &mut Vec<String>) -> Resu
     Ok(())
 }
 
-fn notes(rows: &[Memory], identity: bool, breaks: Option<u64>) -> Vec<String> {
-    let mut notes = vec![
+fn notes(rows: &[Memory], exact: bool, identity: bool, breaks: Option<u64>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !exact {
+        notes.push(
+
         "sizes are those of the recorded allocator's blocks (rounded up), not what the program asked for"
             .to_string(),
-    ];
+        );
+    }
     if !identity {
         notes.push(
             "the events have no addresses: a free is taken as that of the youngest allocation of its size".into(),

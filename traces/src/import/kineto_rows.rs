@@ -13,6 +13,8 @@ pub(super) struct Parsed {
     pub base_ns: Option<i128>,
     pub rank: Option<u64>,
     pub world_size: Option<u64>,
+    /// Written by our own exporter: sizes are as the program asked.
+    pub exact_sizes: bool,
     index: u64,
 }
 
@@ -75,6 +77,10 @@ impl<'de> Visitor<'de> for Top<'_> {
                 "traceEvents" => map.next_value_seed(Events(self.0))?,
                 "deviceProperties" => self.0.devices = map.next_value()?,
                 "baseTimeNanoseconds" => self.0.base_ns = map.next_value::<Lenient>()?.int(),
+                "otherData" => {
+                    let OtherData { writer } = map.next_value()?;
+                    self.0.exact_sizes = writer.as_deref() == Some("poolsim");
+                }
                 "distributedInfo" => {
                     let info: Distributed = map.next_value()?;
                     let number = |n: Lenient| n.int().and_then(|n| u64::try_from(n).ok());
@@ -89,6 +95,12 @@ impl<'de> Visitor<'de> for Top<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
         Events(self.0).visit_seq(seq)
     }
+}
+
+#[derive(Deserialize)]
+struct OtherData {
+    #[serde(default)]
+    writer: Option<String>,
 }
 
 #[derive(Deserialize)]

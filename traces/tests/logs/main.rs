@@ -4,6 +4,7 @@ mod formats;
 mod hostile;
 mod public;
 mod rmm;
+mod written;
 
 use poolsim_core::{EventKind, Trace, TraceError, TraceReader};
 use poolsim_traces::{OpenOptions, check, open};
