@@ -2,6 +2,7 @@
 
 use crate::gpu::{GpuArgs, Target};
 use crate::size::parse_size;
+use crate::trace_args::TraceArgs;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use poolsim_core::Bytes;
@@ -42,6 +43,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Run policies in simulation and on a real GPU and say how far apart they are
     Compare(CompareArgs),
+    /// Cut, merge, scale, strip, shrink or anonymize traces
+    Trace(TraceArgs),
     /// Check that the pytorch policy decides what PyTorch decided, entry for entry
     Verify(VerifyArgs),
     /// Say how little memory a trace could do with, and find a placement that does

@@ -214,7 +214,8 @@ pub fn has_history(recording: &Recording) -> bool {
 pub fn infer_requests(recording: &Recording) -> anyhow::Result<Inferred> {
     if !has_history(recording) {
         let what = "holds a state but no history, so there is nothing to replay (`poolsim info` describes the \
-                    state); record with torch.cuda.memory._record_memory_history() from the start of the program";
+                    state, and `poolsim trace merge STATE TRACE` starts a trace from it); record a history from the \
+                    start of the program (docs/formats.md says how)";
         return Err(TraceError::new(TraceErrorKind::NoEvents, Place::Whole, what).into());
     }
     let config = recorded_config(&recording.header)?;

@@ -16,6 +16,7 @@ mod runner;
 mod sidecar;
 mod size;
 mod sweep;
+mod trace_args;
 mod watch;
 
 use args::{Cli, Command};
@@ -48,6 +49,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Convert(args) => cmd::convert::run(&args, out),
         Command::Replay(args) => cmd::replay::run(&args, out),
         Command::Compare(args) => cmd::compare::run(&args, out),
+        Command::Trace(args) => cmd::trace::run(&args, out),
         Command::Verify(args) => cmd::verify::run(&args, out),
         Command::Bound(args) => cmd::bound::run(&args, out),
         Command::Sweep(args) => cmd::sweep::run(&args, out),

@@ -1,4 +1,18 @@
-//! Names of allocations: from whatever a source uses to dense, reused slots.
+//! Names of allocations, from whatever a source uses to dense, reused slots; and tools that make a trace of traces.
+
+mod each;
+mod flow;
+mod merge;
+mod shrink;
+mod slice;
+mod start;
+
+pub use each::{Factor, Strip, anonymize, scale, strip};
+pub use flow::Flow;
+pub use merge::{Align, merge};
+pub use shrink::{Shrunk, shrink};
+pub use slice::{Span, slice};
+pub use start::start_of;
 
 use poolsim_core::Slot;
 use std::cmp::Reverse;

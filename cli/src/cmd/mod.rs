@@ -11,4 +11,5 @@ pub mod policies;
 pub mod replay;
 pub mod sweep;
 pub mod synth;
+pub mod trace;
 pub mod verify;

@@ -9,7 +9,7 @@ mod rmm_csv;
 mod torch;
 
 pub use chrome::write_chrome;
-pub use output::{OutputOptions, write_file};
+pub use output::{OutputOptions, write_file, write_flow};
 pub use rmm_csv::write_rmm_csv;
 pub use torch::write_torch_snapshot;
 

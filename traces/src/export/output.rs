@@ -2,6 +2,8 @@
 
 use super::Exporter;
 use crate::open::Source;
+use crate::transform::Flow;
+use crate::writer::write_pst;
 use poolsim_core::TraceError;
 use poolsim_core::error::{Place, TraceErrorKind};
 use std::fs::{File, OpenOptions};
@@ -26,19 +28,36 @@ pub fn write_file(
     path: &Path,
     options: OutputOptions,
 ) -> Result<(), TraceError> {
-    write_unnamed(source, exporter, path, options).map_err(|e| e.in_file(path))
+    let mut write = |out: &mut dyn Write| (exporter.write)(source, out);
+    write_unnamed(&mut write, path, options).map_err(|e| e.in_file(path))
 }
 
-fn write_unnamed(
-    source: &Source,
+/// As [`write_file`], of what a tool makes of a trace: streamed into a `.pst`, else gathered in memory first.
+///
+/// # Errors
+/// As [`write_file`].
+pub fn write_flow(
+    flow: Flow,
     exporter: &Exporter,
     path: &Path,
     options: OutputOptions,
 ) -> Result<(), TraceError> {
+    if exporter.name != "pst" {
+        return write_file(&Source::Trace(Box::new(flow.collect()?)), exporter, path, options);
+    }
+    let Flow { mut source, tables } = flow;
+    let mut write = |out: &mut dyn Write| write_pst(out, &mut *source, &tables.borrow()).map(drop);
+    write_unnamed(&mut write, path, options).map_err(|e| e.in_file(path))
+}
+
+/// What writes the content.
+type Writes<'a> = &'a mut dyn FnMut(&mut dyn Write) -> Result<(), TraceError>;
+
+fn write_unnamed(write: Writes<'_>, path: &Path, options: OutputOptions) -> Result<(), TraceError> {
     let present = path.metadata().ok();
     if present.as_ref().is_some_and(|meta| !meta.is_file() && !meta.is_dir()) {
         let file = OpenOptions::new().write(true).open(path).map_err(|e| failed(&e))?;
-        return write_to(source, exporter, path, &file);
+        return write_to(write, path, &file);
     }
     if present.as_ref().is_some_and(std::fs::Metadata::is_dir) {
         return Err(refused("is a directory; name a file to write".into()));
@@ -52,7 +71,7 @@ fn write_unnamed(
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let file = builder.tempfile_in(dir).map_err(|e| failed(&e))?;
-    write_to(source, exporter, path, file.as_file())?;
+    write_to(write, path, file.as_file())?;
     let kept = match options.overwrite {
         true => file.persist(path),
         false => file.persist_noclobber(path),
@@ -64,33 +83,28 @@ fn write_unnamed(
     }
 }
 
-fn write_to(
-    source: &Source,
-    exporter: &Exporter,
-    path: &Path,
-    file: &File,
-) -> Result<(), TraceError> {
+fn write_to(write: Writes<'_>, path: &Path, file: &File) -> Result<(), TraceError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let out = BufWriter::with_capacity(1 << 18, file);
     match split_compression(&name).1 {
         None => {
             let mut out = out;
-            (exporter.write)(source, &mut out)?;
+            write(&mut out)?;
             out.flush().map_err(|e| failed(&e))
         }
         Some(".gz") => {
             let mut out = flate2::write::GzEncoder::new(out, flate2::Compression::default());
-            (exporter.write)(source, &mut out)?;
+            write(&mut out)?;
             out.finish().and_then(|mut out| out.flush()).map_err(|e| failed(&e))
         }
         Some(".zst") => {
             let mut out = zstd::Encoder::new(out, 9).map_err(|e| failed(&e))?;
-            (exporter.write)(source, &mut out)?;
+            write(&mut out)?;
             out.finish().and_then(|mut out| out.flush()).map_err(|e| failed(&e))
         }
         Some(_) => {
             let mut out = liblzma::write::XzEncoder::new(out, 6);
-            (exporter.write)(source, &mut out)?;
+            write(&mut out)?;
             out.finish().and_then(|mut out| out.flush()).map_err(|e| failed(&e))
         }
     }
