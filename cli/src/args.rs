@@ -125,7 +125,7 @@ Examples:
   poolsim convert run.pickle run.json        # to read, to cut down for a bug report
   poolsim convert run.pickle run.jsonl.zst
   poolsim convert run.pst - --to native-jsonl | head
-  poolsim convert run.pickle run.csv         # an RMM event log, for RMM's replay benchmark
+  poolsim convert run.pickle run.rmm.csv     # an RMM event log, for RMM's replay benchmark
   poolsim convert run.pickle run.trace.json  # a timeline for ui.perfetto.dev, with the allocator's own events
 
 A converted file holds the requests, not the decisions: it can be replayed, but not verified.")]
@@ -135,7 +135,7 @@ pub struct ConvertArgs {
     pub input: PathBuf,
     /// The file to write, or - for standard output; a file that is there is replaced
     ///
-    /// The ending chooses the format: .pst, .json, .jsonl, .csv (RMM) or .trace.json (Perfetto); with .gz, .zst or .xz behind it, compressed.
+    /// The ending chooses the format: .pst, .json, .jsonl, .rmm.csv, .csv (minimalloc) or .trace.json (Perfetto); with .gz, .zst or .xz behind it, compressed.
     #[arg(value_name = "OUT")]
     pub output: PathBuf,
     /// The format to write, where the ending of OUT does not say it

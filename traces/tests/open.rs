@@ -196,7 +196,7 @@ fn files_appear_whole_or_not_at_all() {
 #[test]
 fn output_formats_are_found_by_name_or_ending() {
     assert_eq!(export::find(None, Path::new("a.JSON.gz")).unwrap().name, "native-json");
-    assert_eq!(export::find(None, Path::new("a.csv")).unwrap().name, "rmm-csv");
+    assert_eq!(export::find(None, Path::new("a.rmm.csv")).unwrap().name, "rmm-csv");
     assert_eq!(export::find(None, Path::new("a.trace.json.zst")).unwrap().name, "chrome");
     let error = export::find(None, Path::new("a.tsv")).err().unwrap().to_string();
     assert!(error.contains(".pst (pst)") && error.contains("a.tsv"), "{error}");

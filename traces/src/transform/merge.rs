@@ -263,10 +263,8 @@ impl Merge {
         let mut best: Option<(usize, Event)> = None;
         for (n, part) in self.parts.iter_mut().enumerate() {
             let Some(event) = part.peek()? else { continue };
-            if self.preexisting {
-                if event.kind() == EventKind::Preexisting {
-                    return Ok(Some((n, event)));
-                }
+            if self.preexisting && event.kind() == EventKind::Preexisting {
+                return Ok(Some((n, event)));
             }
             if best.is_none_or(|(_, earliest)| event.at < earliest.at) {
                 best = Some((n, event));
