@@ -27,6 +27,7 @@ pub mod rmm_pool;
 pub mod scaffold;
 pub mod spec;
 pub mod stage;
+pub mod stitch;
 
 pub use divisions::Divisions;
 pub use params::{Effect, ParamDef, ParamDefault, ParamKind, ParamValue, Params};
