@@ -2,6 +2,7 @@
 
 mod def;
 mod large;
+mod obtain;
 mod pages;
 mod small;
 mod stitches;
@@ -13,8 +14,8 @@ use crate::deferred::DeferredFrees;
 use crate::registry::BuildEnv;
 use large::{Block, Large};
 use poolsim_core::{
-    Action, AllocError, AllocRequest, BlockId, BlockState, BlockView, Bytes, Device, DeviceError,
-    Gauge, Grant, HeapVisitor, OomCause, Policy, PoolId, PoolOp, PoolStats, RangeView, StreamId,
+    Action, AllocError, AllocRequest, BlockId, BlockState, BlockView, Bytes, Device, Gauge, Grant,
+    HeapVisitor, OomCause, Policy, PoolId, PoolOp, PoolStats, RangeView, StreamId,
 };
 use rustc_hash::FxHashSet;
 use small::Small;
@@ -149,101 +150,6 @@ impl Stitch {
         }
     }
 
-    /// Waits for frees that wait for other streams; whether there were any.
-    fn wait(&mut self, dev: &mut dyn Device) -> bool {
-        if self.deferred.is_empty() {
-            return false;
-        }
-        // A failed wait leaves its blocks pending.
-        let _ = self.deferred.synchronize(dev);
-        self.settle(dev);
-        true
-    }
-
-    /// Gives back the free pages of some lanes, and idle small ranges; returns the bytes.
-    fn give_back(
-        &mut self,
-        dev: &mut dyn Device,
-        pool: Option<PoolId>,
-        but: Option<LaneId>,
-    ) -> Bytes {
-        let mut given = self.small.give_back(dev, pool);
-        for lane in self.large.pages.lanes() {
-            let of = self.small.arena.lane(lane);
-            let kept = of.pool.is_private() && !self.dropped.contains(&of.pool);
-            if !kept && but != Some(lane) && pool.is_none_or(|pool| pool == of.pool) {
-                given += self.large.give_back(dev, lane, of.stream);
-            }
-        }
-        given
-    }
-
-    fn small_block(
-        &mut self,
-        dev: &mut dyn Device,
-        size: Bytes,
-        lane: LaneId,
-        req: &AllocRequest,
-    ) -> Result<Option<BlockId>, DeviceError> {
-        let mut waited = false;
-        loop {
-            if let Some(block) = self.small.place(size, lane, req) {
-                return Ok(Some(block));
-            }
-            let grown = if self.within_limit(size.next_multiple_of(dev.caps().granule)) {
-                not_full(self.small.grow(dev, size, lane, req))?
-            } else {
-                None
-            };
-            if grown.is_some() {
-                return Ok(grown);
-            }
-            if !waited && self.wait(dev) {
-                waited = true;
-            } else if self.give_back(dev, None, None) == 0 {
-                return Ok(None);
-            } else {
-                self.stats.retries += 1;
-            }
-        }
-    }
-
-    /// A large block, by every means: what is free, what can be stitched, new memory, and then what others hold free.
-    fn large_block(
-        &mut self,
-        dev: &mut dyn Device,
-        size: Bytes,
-        lane: LaneId,
-        req: &AllocRequest,
-    ) -> Result<Option<Block>, DeviceError> {
-        let stream = req.stream;
-        if let Some(block) = self.large.find(size, lane) {
-            return Ok(Some(block));
-        }
-        let stitched = self.settings.when == When::Always;
-        let room = self.limit.map_or(Bytes::MAX, |limit| limit.saturating_sub(self.reserved()));
-        if let Some(block) = not_full(self.large.take_new(dev, size, lane, stream, stitched, room))?
-        {
-            return Ok(Some(block));
-        }
-        if self.wait(dev)
-            && let Some(block) = self.large.find(size, lane)
-        {
-            return Ok(Some(block));
-        }
-        for but in [Some(lane), None] {
-            let given = self.give_back(dev, None, but);
-            self.stats.retries += u64::from(given > 0);
-            let room = self.limit.map_or(Bytes::MAX, |limit| limit.saturating_sub(self.reserved()));
-            let stitched = but.is_some();
-            let taken = not_full(self.large.take_new(dev, size, lane, stream, stitched, room))?;
-            if taken.is_some() {
-                return Ok(taken);
-            }
-        }
-        Ok(None)
-    }
-
     #[cold]
     fn refuse(&mut self, dev: &dyn Device, req: &AllocRequest, rounded: Bytes) -> AllocError {
         self.stats.ooms += 1;
@@ -263,15 +169,6 @@ impl Stitch {
             largest_free: large.max(self.small.arena.largest_free(req.pool)),
             cause,
         }
-    }
-}
-
-/// `None` where the device is full.
-fn not_full<T>(result: Result<T, DeviceError>) -> Result<Option<T>, DeviceError> {
-    match result {
-        Ok(done) => Ok(Some(done)),
-        Err(DeviceError::OutOfMemory { .. } | DeviceError::OutOfAddresses { .. }) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

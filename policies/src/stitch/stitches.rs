@@ -118,7 +118,7 @@ impl Stitches {
     pub(super) fn clear(&mut self, dev: &mut dyn Device, lane: LaneId) -> bool {
         let of_lane: Vec<u32> =
             self.kept.iter().map(|&(_, id)| id).filter(|id| self.made[id].lane == lane).collect();
-        of_lane.into_iter().fold(true, |all, id| self.remove(dev, id) && all)
+        of_lane.into_iter().all(|id| self.remove(dev, id))
     }
 
     fn remove(&mut self, dev: &mut dyn Device, id: u32) -> bool {
