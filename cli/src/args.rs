@@ -53,6 +53,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Say how little memory a trace could do with, and find a placement that does
     Bound(BoundArgs),
+    /// Find the smallest memory on which the job lives, for each policy
+    Frontier(FrontierArgs),
     /// Run many policies on many traces, and go on after an interruption
     Sweep(SweepArgs),
     /// Measure how fast the simulator replays a trace
@@ -325,6 +327,39 @@ pub struct BoundArgs {
     #[arg(long, value_name = "FILE.csv")]
     pub offsets: Option<PathBuf>,
     /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `frontier`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim frontier run.pickle --policies recorded,expandable,best-fit
+  poolsim frontier run.pickle -p \"pytorch,max_split_size_mb:128\" --probes 100 --json
+
+The smallest capacity is found by bisection, to one granule (2 MiB). Not every policy that lives on some
+memory lives on more, so capacities below and above are tried too, and it is said where they disagree.")]
+pub struct FrontierArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Policies by their names, with commas between them
+    #[arg(long = "policies", value_name = "A,B", value_delimiter = ',')]
+    pub names: Vec<String>,
+    /// A policy with parameters; may be given several times [default: recorded]
+    #[arg(long = "policy", short = 'p', value_name = "SPEC")]
+    pub policies: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// How many capacities to try below and above the one that is found
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(..100_000))]
+    pub probes: u64,
+    /// Print one JSON document: {"frontiers": [...]}
     #[arg(long)]
     pub json: bool,
 }

@@ -6,6 +6,7 @@ mod bounds;
 mod choice;
 mod cmd;
 mod contents;
+mod frontier;
 mod gpu;
 mod lacks;
 mod load;
@@ -52,6 +53,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Trace(args) => cmd::trace::run(&args, out),
         Command::Verify(args) => cmd::verify::run(&args, out),
         Command::Bound(args) => cmd::bound::run(&args, out),
+        Command::Frontier(args) => cmd::frontier::run(&args, out),
         Command::Sweep(args) => cmd::sweep::run(&args, out),
         Command::Bench(args) => cmd::bench::run(&args, out),
         Command::Policies(args) => cmd::policies::run(&args, out),

@@ -5,6 +5,7 @@ pub mod bound;
 pub mod compare;
 pub mod convert;
 pub mod devices;
+pub mod frontier;
 pub mod info;
 pub mod new_policy;
 pub mod policies;
