@@ -16,13 +16,21 @@ use poolsim_policies::pytorch::infer::infer;
 use poolsim_sim::adapt::Checked;
 use poolsim_sim::judge::Judge;
 use poolsim_sim::{ReplayOptions, RunEnd, replay};
+use poolsim_traces::synth;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::path::Path;
 use std::sync::Arc;
 
-const SETTINGS: Settings =
-    Settings { times: 2, least: 32, window: 16, large: MIB, quantum: 512, unit: 2 * MIB };
+const SETTINGS: Settings = Settings {
+    times: 2,
+    least: 32,
+    window: 16,
+    large: MIB,
+    learn_by_driver: false,
+    quantum: 512,
+    unit: 2 * MIB,
+};
 
 /// Passes of one loop: the same sizes, streams and lifetimes each time, but for requests that only `odd` has.
 fn passes(seed: u64, count: usize, odd: impl Fn(usize, &mut Pcg64) -> Option<Bytes>) -> Trace {
@@ -135,5 +143,31 @@ fn it_knows_nothing_but_the_past() {
             assert!(a == b, "{what}: the first {past} events are decided otherwise if more follow");
             assert!(!a.is_empty());
         }
+    }
+}
+
+/// Learning by the driver: in a loop that repeats, no more is ever reserved than is in use or planned, which the best fit
+/// exceeds from its first pass on.
+#[test]
+fn learning_by_the_driver_takes_no_more_than_the_plan() {
+    let made = |name| synth::find(name).expect("a program").generate(&[], 1).expect("made");
+    for (trace, most) in [
+        (passes(3, 12, |_, _| None), 1.2),
+        (made("train"), 1.01),
+        (made("train-checkpointed"), 1.01),
+    ] {
+        let trace = Arc::new(trace);
+        let stats = |spec: &str| {
+            let spec: PolicySpec = spec.parse().expect("a spec");
+            let mut policy = registry().build(&spec, &env(ROOMY)).expect("a policy").policy;
+            let (mut source, mut target) = (TraceReader::new(Arc::clone(&trace)), device(ROOMY));
+            let options = ReplayOptions::default();
+            let end = replay(&mut source, &mut policy, &mut target, &mut (), &options);
+            end.expect("it runs").stats
+        };
+        let (planned, plain) = (stats("planned,learn:driver"), stats("best-fit"));
+        assert!(planned.reserved.peak < plain.reserved.peak, "{planned:?}, best fit: {plain:?}");
+        let more = planned.reserved.peak as f64 / planned.requested.peak as f64;
+        assert!(more < most, "{more} of what was asked for");
     }
 }

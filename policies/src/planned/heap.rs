@@ -189,24 +189,54 @@ impl Heap {
         let idle: Vec<RangeNo> = self.arena.idle_ranges().collect();
         let mut given = 0;
         for range in idle {
-            let block = self.arena.first_block(range);
-            let lane = self.arena.lane_of(block);
-            if pool.is_some_and(|pool| self.arena.lane(lane).pool != pool) {
-                continue;
-            }
-            let planned = self.home_of(block).is_some();
-            self.remove(block);
-            match self.arena.release(dev, range) {
-                Ok(bytes) => {
-                    given += bytes;
-                    if planned {
-                        self.homes.remove(&lane.0);
-                    }
-                }
-                Err(_) => self.insert(block),
+            let lane = self.arena.lane(self.arena.lane_of(self.arena.first_block(range)));
+            if pool.is_none_or(|pool| lane.pool == pool) {
+                given += self.release(dev, range);
             }
         }
         given
+    }
+
+    /// Gives an idle range back; returns the bytes, 0 if the device refuses it.
+    fn release(&mut self, dev: &mut dyn Device, range: RangeNo) -> Bytes {
+        let block = self.arena.first_block(range);
+        let lane = self.arena.lane_of(block);
+        let planned = self.home_of(block).is_some();
+        self.remove(block);
+        match self.arena.release(dev, range) {
+            Ok(bytes) => {
+                if planned {
+                    self.homes.remove(&lane.0);
+                }
+                bytes
+            }
+            Err(_) => {
+                self.insert(block);
+                0
+            }
+        }
+    }
+
+    /// A range of a block's own for a request, or `None` if the device is full.
+    pub(super) fn grow_own(
+        &mut self,
+        dev: &mut dyn Device,
+        want: Request,
+        req: &AllocRequest,
+    ) -> Result<Option<BlockId>, DeviceError> {
+        let size = want.size.next_multiple_of(dev.caps().granule);
+        match self.arena.reserve(dev, size, want.lane) {
+            Ok(block) => Ok(Some(self.occupy(block, Request { size, ..want }, req))),
+            Err(DeviceError::OutOfMemory { .. } | DeviceError::OutOfAddresses { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a range back if it is idle.
+    pub(super) fn release_if_idle(&mut self, dev: &mut dyn Device, range: RangeNo) {
+        if self.arena.idle_ranges().any(|idle| idle == range) {
+            self.release(dev, range);
+        }
     }
 
     pub(super) fn record_stream(&mut self, block: BlockId, stream: StreamId) {

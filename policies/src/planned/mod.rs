@@ -46,6 +46,15 @@ const PARAMS: &[ParamDef] = &[
         doc: "Requests below this are neither learned nor planned.",
         effect: Effect::Simulated,
     },
+    ParamDef {
+        key: "learn",
+        kind: ParamKind::Choice(&["cached", "driver"]),
+        default: ParamDefault::Is("cached"),
+        unit: "",
+        doc: "How large requests are served before there is a plan: by best fit, or each by a driver call, which takes time and \
+              no more memory than is in use.",
+        effect: Effect::Simulated,
+    },
     ParamDef { key: "quantum", ..QUANTUM },
     ParamDef { key: "unit", ..GROW_UNIT },
 ];
@@ -68,6 +77,8 @@ pub static DEF: PolicyDef = PolicyDef {
             iteration later, and one range of the plan's size is taken for each stream and pool.\n\
             A request that is the next of the plan, or one of the `window` after it, gets its planned place if that is free; \
             a block that lives longer than foreseen keeps it. All other requests are unforeseen and served by best fit.\n\
+            With `learn:driver`, large requests get ranges of their own until the first plan takes effect or 65,536 of them came, and \
+            these go back when freed: learning then takes no more memory than is in use, in whole granules.\n\
             If less than half of an iteration's number of requests were foreseen, the plan is dropped and its ranges serve best fit.\n\
             If the device is full, pending frees are waited for and idle ranges go back; then unforeseen requests may use gaps \
             in the plan's ranges.",
@@ -86,6 +97,7 @@ pub static DEF: PolicyDef = PolicyDef {
             least: number("least"),
             window: number("window"),
             large: p.bytes("large"),
+            learn_by_driver: p.choice("learn") == "driver",
             quantum: p.bytes("quantum"),
             unit: p.bytes("unit"),
         };
@@ -104,6 +116,8 @@ pub struct Settings {
     pub window: usize,
     /// Requests below this are neither learned nor planned.
     pub large: Bytes,
+    /// Serves large requests by the driver until there is a plan.
+    pub learn_by_driver: bool,
     /// Sizes are multiples of this.
     pub quantum: Bytes,
     /// Ranges of unplanned blocks are multiples of this.
@@ -131,8 +145,10 @@ pub struct Planned {
     heap: Heap,
     learner: Learner,
     plan: Option<Plan>,
-    /// The learner's number of the request that each block serves.
-    numbers: Vec<u64>,
+    /// The learner's number and size of the request that each block serves.
+    numbers: Vec<(u64, Bytes)>,
+    /// Large requests are served by the driver for now.
+    by_driver: bool,
     served: Served,
 }
 
@@ -145,6 +161,7 @@ impl Planned {
             learner: Learner::default(),
             plan: None,
             numbers: Vec::new(),
+            by_driver: settings.learn_by_driver,
             served: Served::default(),
         }
     }
@@ -170,6 +187,7 @@ impl Planned {
             return Advice::default();
         }
         if advice.begins {
+            self.by_driver = false;
             self.heap.begin(dev, advice.fresh);
         }
         advice
@@ -191,34 +209,38 @@ impl Planned {
     }
 
     #[inline]
-    fn granted(&mut self, block: BlockId, number: u64) -> Grant {
+    fn granted(&mut self, block: BlockId, number: u64, size: Bytes) -> Grant {
         if block.index() >= self.numbers.len() {
-            self.numbers.resize(block.index() + 1, UNSEEN);
+            self.numbers.resize(block.index() + 1, (UNSEEN, 0));
         }
-        self.numbers[block.index()] = number;
+        self.numbers[block.index()] = (number, size);
         self.heap.checked();
         self.heap.arena.grant(block)
     }
 
     fn settle(&mut self, dev: &mut dyn Device) {
         for block in self.heap.settled(dev) {
-            self.retire(block);
+            self.retire(dev, block);
         }
     }
 
     fn wait(&mut self, dev: &mut dyn Device) {
         for block in self.heap.waited(dev) {
-            self.retire(block);
+            self.retire(dev, block);
         }
     }
 
     #[inline]
-    fn retire(&mut self, block: BlockId) {
-        let number = self.numbers[block.index()];
+    fn retire(&mut self, dev: &mut dyn Device, block: BlockId) {
+        let (number, size) = self.numbers[block.index()];
         if number != UNSEEN {
-            self.learner.note_free(number, self.heap.arena.size(block));
+            self.learner.note_free(number, size);
         }
+        let range = self.heap.arena.range_of(block);
         self.heap.put_back(block);
+        if self.by_driver && number != UNSEEN {
+            self.heap.release_if_idle(dev, range);
+        }
     }
 
     /// A block for a request that no plan places.
@@ -228,11 +250,16 @@ impl Planned {
         want: Request,
         req: &AllocRequest,
     ) -> Result<BlockId, AllocError> {
-        if let Some(block) = self.heap.place(want, req) {
+        let own = self.by_driver && req.size >= self.settings.large;
+        if !own && let Some(block) = self.heap.place(want, req) {
             return Ok(block);
         }
         loop {
-            match self.heap.grow(dev, want, req) {
+            let grown = match own {
+                true => self.heap.grow_own(dev, want, req),
+                false => self.heap.grow(dev, want, req),
+            };
+            match grown {
                 Ok(Some(block)) => return Ok(block),
                 Ok(None) => {}
                 Err(error) => return Err(error.into()),
@@ -260,12 +287,13 @@ impl Policy for Planned {
         let want = Request { size: req.size.next_multiple_of(self.settings.quantum), lane };
         if req.size < self.settings.large {
             let block = self.unplanned(dev, want, &req)?;
-            return Ok(self.granted(block, UNSEEN));
+            return Ok(self.granted(block, UNSEEN, want.size));
         }
         let planned = self.planned(dev, want, &req);
         let number = self.learner.note_request(want);
+        self.by_driver &= number < 2 * learn::ITERATION_MAX as u64;
         match planned.map_or_else(|| self.unplanned(dev, want, &req), Ok) {
-            Ok(block) => Ok(self.granted(block, number)),
+            Ok(block) => Ok(self.granted(block, number, want.size)),
             Err(error) => {
                 self.learner.note_free(number, want.size);
                 Err(error)
@@ -277,7 +305,7 @@ impl Policy for Planned {
         if self.heap.arena.is_shared(block) {
             self.heap.defer(dev, block);
         } else {
-            self.retire(block);
+            self.retire(dev, block);
         }
         self.heap.checked();
     }
