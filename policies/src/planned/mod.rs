@@ -264,11 +264,14 @@ impl Planned {
                 Ok(None) => {}
                 Err(error) => return Err(error.into()),
             }
+            let before = self.heap.arena.stats().reserved.current;
             self.wait(dev);
             if let Some(block) = self.heap.place(want, req) {
                 return Ok(block);
             }
-            if self.heap.give_back_idle(dev, None) == 0 {
+            self.heap.give_back_idle(dev, None);
+            // While the driver serves, what was waited for went back as well.
+            if self.heap.arena.stats().reserved.current == before {
                 break;
             }
             self.heap.arena.stats_mut().retries += 1;
@@ -315,8 +318,10 @@ impl Policy for Planned {
     }
 
     fn empty_cache(&mut self, dev: &mut dyn Device) -> Bytes {
+        let before = self.heap.arena.stats().reserved.current;
         self.wait(dev);
-        self.heap.give_back_idle(dev, None)
+        self.heap.give_back_idle(dev, None);
+        before - self.heap.arena.stats().reserved.current
     }
 
     fn pool(&mut self, dev: &mut dyn Device, pool: PoolId, op: PoolOp) {
