@@ -218,13 +218,13 @@ impl Gather {
             let (slot, stream) = (Slot(n as u32), number[usize::from(stream)]);
             Event::new(EventKind::Preexisting, 0, slot, size, stream, PoolId::DEFAULT)
         });
-        let mut events = Vec::with_capacity(self.events.len() + self.before.len());
-        events.extend(preexisting);
-        events.extend(self.events.iter().map(|e| {
-            let from_before = BEFORE - e.slot.0;
-            let slot = if from_before < shift { from_before } else { e.slot.0 + shift };
-            Event::new(e.kind(), e.at, Slot(slot), e.size, number[e.stream.index()], e.pool())
-        }));
+        let mut events = self.events;
+        for event in &mut events {
+            let from_before = BEFORE - event.slot.0;
+            event.slot.0 = if from_before < shift { from_before } else { event.slot.0 + shift };
+            event.stream = number[event.stream.index()];
+        }
+        events.splice(0..0, preexisting);
         header.knows.from_start &= self.before.is_empty();
         header.events = Some(events.len() as u64);
         let mut trace = Trace { header, events, ..Trace::default() };

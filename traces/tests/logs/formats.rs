@@ -194,6 +194,28 @@ fn recording(read: Result<Opened, TraceError>) -> Recording {
 }
 
 #[test]
+fn snapshots_of_torch_npu_are_snapshots_with_settings_of_their_own() {
+    let entry = |action: &str, at: u64| {
+        format!(
+            r#"{{"action": "{action}", "addr": 4096, "size": 512, "stream": 0, "time_us": {at}, "allocated": 512}}"#
+        )
+    };
+    let entries = [entry("segment_alloc", 1), entry("alloc", 2), entry("workspace_snapshot", 3)];
+    let text = format!(
+        r#"{{"segments": [], "device_traces": [[{}]], "allocator_settings":
+            {{"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:False, page_size:1g", "max_split_size": -1}}}}"#,
+        entries.join(",")
+    );
+    let recording = recording(opened(text.as_bytes()));
+    let header = recording.header;
+    assert_eq!(header.source, "torch-npu-snapshot");
+    assert_eq!(header.settings.as_deref(), Some("expandable_segments:False"));
+    assert_eq!(header.attributes["torch_npu.page_size"], "1g");
+    assert_eq!(recording.entries.len(), 2);
+    assert!(header.notes.iter().any(|note| note.contains("Ascend")));
+}
+
+#[test]
 fn jax_profiles_are_states() {
     let state = recording(opened(&data("jax.prof")));
     assert!(state.entries.is_empty());

@@ -63,3 +63,39 @@ fn changed_at_every_byte() {
         }
     }
 }
+
+#[test]
+fn nesting_numbers_and_lines_without_end_are_errors() {
+    let deep = |open: &str| format!("{{\"traceEvents\": [{}", open.repeat(200_000));
+    let big = "9".repeat(400);
+    let memory = |fields: &str| {
+        format!(
+            r#"{{"traceEvents": [{{"name": "[memory]", "ts": 1, "args": {{"Device Type": 1, {fields}}}}}]}}"#
+        )
+    };
+    for text in [
+        deep("["),
+        deep("{\"a\":"),
+        deep("{\"args\": [{\"args\": ["),
+        format!("[[1, 2, 512, {}", "[".repeat(200_000)),
+        format!("[[1, 2, {big}, 0]]"),
+        "[[1, 2, 512, 0], [1, 2, -512, 0]]".into(),
+        "[[1, 2, 512, 0], [1, 9, 512, 0]]".into(),
+        format!("[[1, 2, {}, 0], [1, 2, {}, 0], [1, 2, {0}, 0]]", i64::MAX, i64::MAX),
+        memory(&format!("\"Bytes\": {big}")),
+        memory("\"Bytes\": 9223372036854775807, \"Total Allocated\": 18446744073709551615"),
+        format!(
+            "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:00.0,allocate,{}",
+            "x".repeat(1 << 20)
+        ),
+        format!("1 0x1 {big} 0\n"),
+        format!("1 0x1 1 0\n1 0x2 {} 0\n", u64::MAX),
+        format!("{VMA}1,{big}.5,0,vmaFreeMemory,1\n"),
+        "Vulkan Memory Allocator,Calls recording\n2,0\n".into(),
+    ] {
+        if let Ok((format, trace)) = trace_of(text.as_bytes()) {
+            // A total that no device has is a lump of memory from before, as long as it fits.
+            assert_eq!((format, trace.events.len()), ("kineto", 2), "{}", &text[..60]);
+        }
+    }
+}

@@ -211,7 +211,7 @@ fn record(
 
     let settings = Settings::read(top.settings, objects);
     let mut header = TraceHeader {
-        source: "pytorch-snapshot".into(),
+        source: if settings.npu { "torch-npu-snapshot" } else { "pytorch-snapshot" }.into(),
         device,
         settings: settings.in_force(&mut notes),
         streams: streams.raw.clone(),
@@ -220,6 +220,13 @@ fn record(
         attributes: settings.attributes(),
         ..TraceHeader::default()
     };
+    if settings.npu {
+        notes.push(
+            "recorded by torch_npu on an Ascend device, whose allocator descends from PyTorch's; `pytorch` stands in for \
+             it"
+                .into(),
+        );
+    }
     if rows.odd_stacks > 0 {
         notes.push(format!("{} stacks are no lists of frames and were dropped", rows.odd_stacks));
     }

@@ -25,6 +25,8 @@ pub struct Settings {
     pub expandable: Option<bool>,
     /// Divisions by bucket, 0 for none.
     pub roundup: Option<[u64; BUCKETS]>,
+    /// Recorded by torch_npu, for Ascend devices.
+    pub npu: bool,
     extra: BTreeMap<String, String>,
 }
 
@@ -42,6 +44,7 @@ impl Settings {
             gc_threshold: Some(get(GC).and_then(|v| v.parse().ok()).unwrap_or(0.0)),
             expandable: Some(get(EXPANDABLE) == Some("True")),
             roundup: Some(get(ROUNDUP).map_or([0; BUCKETS], buckets)),
+            npu: false,
             extra: BTreeMap::new(),
         }
     }
@@ -54,6 +57,10 @@ impl Settings {
             match (key, value) {
                 (w::CONF, Value::Text(text)) => {
                     settings.conf = Some(objects.texts.get(text).to_owned());
+                }
+                (w::NPU_CONF, Value::Text(text)) => {
+                    settings.npu = true;
+                    settings.conf = Some(settings.npu_conf(objects.texts.get(text)));
                 }
                 (w::MAX_SPLIT_SIZE, Value::Int(n)) => {
                     settings.max_split_size = Some(if n < 0 || n == i64::MAX { -1 } else { n });
@@ -111,6 +118,17 @@ impl Settings {
         ));
         let joined: Vec<String> = options.iter().map(|(k, v)| format!("{k}:{v}")).collect();
         Some(joined.join(","))
+    }
+
+    /// The options of torch_npu that are PyTorch's too; its own ones are kept as attributes.
+    fn npu_conf(&mut self, conf: &str) -> String {
+        let (shared, own): (Vec<_>, Vec<_>) = options(conf)
+            .into_iter()
+            .partition(|(key, _)| [SPLIT, GC, EXPANDABLE, ROUNDUP].contains(&key.as_str()));
+        let own = own.into_iter().map(|(key, value)| (format!("torch_npu.{key}"), value));
+        self.extra.extend(own);
+        let shared: Vec<String> = shared.iter().map(|(k, v)| format!("{k}:{v}")).collect();
+        shared.join(",")
     }
 
     /// Further settings, for the trace's attributes.

@@ -45,6 +45,7 @@ words! {
     ALLOCATOR_SETTINGS = "allocator_settings",
     EXTERNAL_ANNOTATIONS = "external_annotations",
     CONF = "PYTORCH_CUDA_ALLOC_CONF",
+    NPU_CONF = "PYTORCH_NPU_ALLOC_CONF",
     MAX_SPLIT_SIZE = "max_split_size",
     GC_THRESHOLD = "garbage_collection_threshold",
     EXPANDABLE_SEGMENTS = "expandable_segments",
