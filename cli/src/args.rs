@@ -53,6 +53,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Say how little memory a trace could do with, and find a placement that does
     Bound(BoundArgs),
+    /// Say which rule of a policy costs how much memory
+    Waterfall(WaterfallArgs),
     /// Find the smallest memory on which the job lives, for each policy
     Frontier(FrontierArgs),
     /// Run many policies on many traces, and go on after an interruption
@@ -326,6 +328,39 @@ pub struct BoundArgs {
     /// Write the placement: minimalloc's CSV with an offset for every allocation
     #[arg(long, value_name = "FILE.csv")]
     pub offsets: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `waterfall`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim waterfall run.pickle --policy recorded
+  poolsim waterfall run.pickle --policy expandable --json | jq .causes
+
+Each cause is measured by a replay of its own in which just that cause is absent. As causes overlap, their
+sum is not the whole: what is left is called interaction.")]
+pub struct WaterfallArgs {
+    /// The trace
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// The policy [default: recorded]
+    #[arg(long = "policy", short = 'p', value_name = "SPEC")]
+    pub policies: Vec<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// Bytes of the device that this job can have, in every replay
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub capacity: Option<Bytes>,
+    /// Work that packing the blocks may do; the same steps find the same packing
+    #[arg(long, value_name = "N", default_value_t = poolsim_sim::bound::DEFAULT_STEPS)]
+    pub steps: u64,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,

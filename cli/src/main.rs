@@ -19,6 +19,7 @@ mod size;
 mod sweep;
 mod trace_args;
 mod watch;
+mod waterfall;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -53,6 +54,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Trace(args) => cmd::trace::run(&args, out),
         Command::Verify(args) => cmd::verify::run(&args, out),
         Command::Bound(args) => cmd::bound::run(&args, out),
+        Command::Waterfall(args) => cmd::waterfall::run(&args, out),
         Command::Frontier(args) => cmd::frontier::run(&args, out),
         Command::Sweep(args) => cmd::sweep::run(&args, out),
         Command::Bench(args) => cmd::bench::run(&args, out),

@@ -9,6 +9,7 @@ pub mod best_fit;
 pub mod bump;
 pub mod caching;
 pub mod compose;
+pub mod counterfactual;
 pub mod cuda_async;
 pub mod cuda_malloc;
 pub mod deferred;

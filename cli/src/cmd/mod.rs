@@ -14,3 +14,4 @@ pub mod sweep;
 pub mod synth;
 pub mod trace;
 pub mod verify;
+pub mod waterfall;

@@ -1,5 +1,6 @@
 //! The settings that change what the allocator decides.
 
+use super::size::SMALL_MAX;
 use poolsim_core::units::{Bytes, MIB};
 
 /// Settings of `PYTORCH_CUDA_ALLOC_CONF` in the units that the rules use. `Default` is PyTorch's.
@@ -21,6 +22,11 @@ pub struct Config {
     pub expandable: bool,
     /// Share of the device's memory that the process may take; 1 means no limit.
     pub memory_fraction: f64,
+    /// Rounded requests up to this size use the small pool. Always [`SMALL_MAX`] in PyTorch; see
+    /// [`counterfactual`](crate::counterfactual).
+    pub small_max: Bytes,
+    /// Segments have the size that is needed. Never in PyTorch; see [`counterfactual`](crate::counterfactual).
+    pub exact_segments: bool,
 }
 
 impl Default for Config {
@@ -34,6 +40,8 @@ impl Default for Config {
             gc_threshold: 0.0,
             expandable: false,
             memory_fraction: 1.0,
+            small_max: SMALL_MAX,
+            exact_segments: false,
         }
     }
 }

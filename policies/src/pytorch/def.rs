@@ -215,6 +215,7 @@ impl Config {
             gc_threshold: params.float_if_set("garbage_collection_threshold").unwrap_or(0.0),
             expandable: params.bool("expandable_segments"),
             memory_fraction: params.float("per_process_memory_fraction"),
+            ..Config::default()
         })
     }
 }

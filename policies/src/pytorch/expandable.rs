@@ -13,7 +13,11 @@ use poolsim_core::units::Bytes;
 impl Pytorch {
     /// Page size of expandable segments of a size class.
     pub(super) fn page_size(&self, class: usize) -> Bytes {
-        if class == SMALL { SMALL_SEGMENT } else { self.config.large_segment_size }
+        if class == SMALL || self.config.exact_segments {
+            SMALL_SEGMENT
+        } else {
+            self.config.large_segment_size
+        }
     }
 
     /// Length of a reservation: nine eighths of the device's memory in whole pages.

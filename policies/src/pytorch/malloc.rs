@@ -3,7 +3,7 @@
 use super::Pytorch;
 use super::blocks::{ALLOCATED, Blocks, EXPANDABLE, MAPPED, NONE, UNIT_SHIFT};
 use super::heap::{LARGE, SMALL, Segment, class_index};
-use super::size::{MAX_REQUEST, MIN_BLOCK, SMALL_MAX, round_size, segment_size};
+use super::size::{MAX_REQUEST, MIN_BLOCK, round_size, segment_size};
 use poolsim_core::device::{Backing, Device};
 use poolsim_core::error::{AllocError, DeviceError, OomCause};
 use poolsim_core::policy::{AllocRequest, Grant};
@@ -65,7 +65,7 @@ impl Pytorch {
             self.process_events(dev);
         }
         let size = round_size(&self.config, req.size);
-        let class = if size <= SMALL_MAX { SMALL } else { LARGE };
+        let class = if size <= self.config.small_max { SMALL } else { LARGE };
         let heap = self.heaps.find(req.pool, class, req.stream);
         let expandable = self.config.expandable;
         let search = Search { requested: req.size, size, heap, expandable, captured };
@@ -221,7 +221,7 @@ impl Pytorch {
             return Bytes::MAX;
         }
         // More than 1 MiB, in sizes that are multiples of 512.
-        [MIN_BLOCK, SMALL_MAX + MIN_BLOCK][class]
+        [MIN_BLOCK, self.config.small_max + MIN_BLOCK][class]
     }
 
     /// `alloc_found_block`: splits if it should and gives the low part to the program.

@@ -51,7 +51,9 @@ fn next_division(size: Bytes, divisions: u64) -> Bytes {
 /// What is asked from the driver for a rounded size.
 #[inline]
 pub fn segment_size(config: &Config, rounded: Bytes) -> Bytes {
-    if rounded <= SMALL_MAX {
+    if config.exact_segments {
+        rounded
+    } else if rounded <= config.small_max {
         SMALL_SEGMENT
     } else if rounded < MIN_LARGE_ALLOC {
         config.large_segment_size
