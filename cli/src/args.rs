@@ -45,6 +45,8 @@ pub enum Command {
     Convert(ConvertArgs),
     /// Replay a trace through one or more policies and compare them
     Replay(ReplayArgs),
+    /// Make a page, tables or figures of runs that were kept
+    Report(ReportArgs),
     /// Run policies in simulation and on a real GPU and say how far apart they are
     Compare(CompareArgs),
     /// Cut, merge, scale, strip, shrink or anonymize traces
@@ -200,12 +202,24 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub capacity: Option<Bytes>,
 
-    /// Write every decision of the policies to a CSV file
-    #[arg(long, value_name = "FILE.csv")]
+    /// Keep the runs in a folder of Parquet tables, for `report` and for other tools
+    ///
+    /// Results, memory and device calls over time, the heap at chosen events, stacks, annotations.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+
+    /// Write a report; may be given several times
+    ///
+    /// As `poolsim report` does, without keeping the runs.
+    #[arg(short = 'o', long = "report", value_name = "FILE")]
+    pub reports: Vec<PathBuf>,
+
+    /// Write every decision of the policies to a file, as CSV or (with the ending .parquet) Parquet
+    #[arg(long, value_name = "FILE")]
     pub decisions: Option<PathBuf>,
 
-    /// Write memory over time to a CSV file
-    #[arg(long, value_name = "FILE.csv")]
+    /// Write memory after every event to a file, as CSV or (with the ending .parquet) Parquet
+    #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
 
     /// Write the simulated run as a PyTorch snapshot, which memory_viz can plot; needs exactly one policy
@@ -433,6 +447,27 @@ pub struct SweepArgs {
     /// Print one JSON document: {"results": [...]}
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim replay run.pickle -p recorded -p expandable --out runs/first
+  poolsim report runs/first -o report.html
+  poolsim report runs/first runs/second -o report.md -o 'figs/*.svg'
+  poolsim report runs/first -o figs/memory.png
+
+The ending chooses what is written: .html a page that stands alone, .md text with figures beside it, .csv and
+.parquet one row a run, .svg and .png a figure. A figure is named by its file; * stands for every figure. The
+trace is not needed any more.")]
+pub struct ReportArgs {
+    /// Folders that `replay --out` wrote
+    #[arg(value_name = "RUNS", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// What to write; may be given several times
+    #[arg(short = 'o', long = "output", value_name = "FILE", required = true)]
+    pub outputs: Vec<PathBuf>,
 }
 
 /// Arguments of `verify`.

@@ -8,6 +8,7 @@ mod cmd;
 mod contents;
 mod frontier;
 mod gpu;
+mod keep;
 mod lacks;
 mod load;
 mod machine;
@@ -52,6 +53,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Replay(args) => cmd::replay::run(&args, out),
         Command::Compare(args) => cmd::compare::run(&args, out),
         Command::Trace(args) => cmd::trace::run(&args, out),
+        Command::Report(args) => cmd::report::run(&args),
         Command::Verify(args) => cmd::verify::run(&args, out),
         Command::Bound(args) => cmd::bound::run(&args, out),
         Command::Waterfall(args) => cmd::waterfall::run(&args, out),

@@ -33,6 +33,8 @@ pub struct Finished {
     pub native_stats: Vec<(String, i64)>,
     /// The heap after the last event.
     pub heap: HeapImage,
+    /// The event at which reserved bytes first reached their peak.
+    pub peak_event: Option<u64>,
 }
 
 /// Whether the job had enough memory.
@@ -133,7 +135,13 @@ impl<'a> Setting<'a> {
             peak,
             warnings,
         });
-        Ok(Finished { record, verdict, native_stats: policy.native_stats(), heap })
+        Ok(Finished {
+            record,
+            verdict,
+            native_stats: policy.native_stats(),
+            heap,
+            peak_event: totals.peak_event(),
+        })
     }
 
     fn peak(

@@ -1,24 +1,89 @@
-//! What a run writes down as it goes: CSV rows, and the entries of a snapshot.
+//! What a run writes down as it goes: rows, and the entries of a snapshot.
 
 use indicatif::ProgressBar;
 use poolsim_core::Entry;
+use poolsim_core::record::{Decision, Sample};
 use poolsim_reports::csv::CsvWriter;
+use poolsim_reports::data::ParquetRows;
 use poolsim_sim::observe::sample;
 use poolsim_sim::{Observer, Step};
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
-/// A CSV file under way.
-pub type Csv = CsvWriter<io::BufWriter<File>>;
+/// A file of rows under way.
+pub enum Rows {
+    /// As CSV.
+    Csv(CsvWriter<io::BufWriter<File>>),
+    /// As Parquet.
+    Parquet(Box<ParquetRows<io::BufWriter<File>>>),
+}
+
+impl Rows {
+    /// Starts a file of samples; its ending chooses the format, CSV where it says nothing else.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn series(path: &Path) -> io::Result<Rows> {
+        let file = io::BufWriter::new(File::create(path)?);
+        Ok(if is_parquet(path) {
+            Rows::Parquet(Box::new(ParquetRows::series(file)?))
+        } else {
+            Rows::Csv(CsvWriter::series(file)?)
+        })
+    }
+
+    /// Starts a file of decisions, as [`Rows::series`].
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn decisions(path: &Path) -> io::Result<Rows> {
+        let file = io::BufWriter::new(File::create(path)?);
+        Ok(if is_parquet(path) {
+            Rows::Parquet(Box::new(ParquetRows::decisions(file)?))
+        } else {
+            Rows::Csv(CsvWriter::decisions(file)?)
+        })
+    }
+
+    fn sample(&mut self, policy: &str, sample: &Sample) -> io::Result<()> {
+        match self {
+            Rows::Csv(rows) => rows.sample(policy, sample),
+            Rows::Parquet(rows) => rows.sample(policy, sample),
+        }
+    }
+
+    fn decision(&mut self, policy: &str, decision: &Decision) -> io::Result<()> {
+        match self {
+            Rows::Csv(rows) => rows.decision(policy, decision),
+            Rows::Parquet(rows) => rows.decision(policy, decision),
+        }
+    }
+
+    /// Writes the end of the file.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn finish(self) -> io::Result<()> {
+        match self {
+            Rows::Csv(rows) => rows.finish(),
+            Rows::Parquet(rows) => rows.finish(),
+        }
+    }
+}
+
+fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "parquet")
+}
 
 /// Watches one run.
 pub struct Watch<'a> {
     /// The run's name in the CSV files.
     pub policy: &'a str,
     /// Memory over time.
-    pub series: Option<&'a mut Csv>,
+    pub series: Option<&'a mut Rows>,
     /// Every decision.
-    pub decisions: Option<&'a mut Csv>,
+    pub decisions: Option<&'a mut Rows>,
     /// The entries that a recorder would have written, if they are wanted.
     pub entries: Option<Vec<Entry>>,
     /// Shows how far it is.

@@ -19,6 +19,7 @@ pub mod error;
 pub mod event;
 pub mod heap;
 pub mod metric;
+pub mod moment;
 pub mod policy;
 pub mod record;
 pub mod recording;
@@ -30,6 +31,7 @@ pub use device::{Backing, Device, DeviceCaps, DeviceOp, Ledger, Range, ReplayTar
 pub use error::{AllocError, ConfigError, DeviceError, OomCause, TraceError};
 pub use event::{Batch, Event, EventKind, EventSource, PoolFlags, TraceHeader};
 pub use heap::{BlockState, BlockView, HeapImage, HeapVisitor, RangeView};
+pub use moment::{CallsPoint, Keyframe, Levels, Life, Moment, Point};
 pub use policy::{AllocRequest, Gauge, Grant, Policy, PoolOp, PoolStats};
 pub use record::RunRecord;
 pub use recording::{Action, DriverAnswer, Entry, Recording};

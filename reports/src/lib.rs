@@ -7,9 +7,15 @@
 #![forbid(unsafe_code)]
 
 pub mod csv;
+pub mod data;
+pub mod figure;
 pub mod json;
 pub mod latency;
+mod markdown;
+pub mod page;
 pub mod prose;
 pub mod quantity;
+pub mod report;
 pub mod table;
 pub mod torch;
+pub mod verdict;

@@ -15,7 +15,7 @@ pub struct Row<'a> {
 
 /// The groups in the order in which they are printed; each fits 80 columns beside a short label.
 /// `events` and `allocs` stand in none: they are the same in every row.
-const GROUPS: &[(&str, &[&str])] = &[
+pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     (
         "Outcome",
         &[

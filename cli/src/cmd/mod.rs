@@ -10,6 +10,7 @@ pub mod info;
 pub mod new_policy;
 pub mod policies;
 pub mod replay;
+pub mod report;
 pub mod sweep;
 pub mod synth;
 pub mod trace;

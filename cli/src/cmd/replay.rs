@@ -3,18 +3,21 @@
 use crate::args::ReplayArgs;
 use crate::bounds::{Bound, Units};
 use crate::choice::{Choice, choose, warnings};
-use crate::gpu::{Gpu, OnGpu, Target};
+use crate::cmd::report;
+use crate::gpu::{Gpu, OnGpu, Target as Place};
+use crate::keep;
 use crate::load::{Events, Input, Loaded};
 use crate::output::{self, Ending, Out, Usage};
 use crate::runner::{Finished, Setting, Verdict};
-use crate::watch::{Csv, Watch};
+use crate::watch::{Rows, Watch};
 use anyhow::Context;
 use poolsim_core::{Bytes, Entry, HeapImage, Recording, TraceHeader};
-use poolsim_reports::csv::CsvWriter;
+use poolsim_reports::data::{Run, RunSet};
+use poolsim_reports::report::Target;
 use poolsim_reports::table::{self, Row};
 use poolsim_reports::{json, latency, prose, torch};
-use poolsim_sim::DeviceProfile;
 use poolsim_sim::bound::Budget;
+use poolsim_sim::{DeviceProfile, Observer};
 use poolsim_traces::export::write_torch_snapshot;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -24,6 +27,9 @@ use std::path::{Path, PathBuf};
 
 /// Events from which on a run is long enough for a progress bar.
 const LONG: u64 = 2_000_000;
+
+/// What was being done when a row could not be written.
+const ROWS_FAILED: &str = "writing the file of --series or --decisions";
 
 /// Replays the trace under every policy.
 pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
@@ -46,23 +52,27 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let capacity = args.capacity.or_else(|| capacity_of(loaded.events.header()));
     let setting = Setting::new(&loaded, &profile, capacity.filter(|_| gpu.is_none()))?;
     let on_gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
-    let mut runs = Vec::new();
+    let (mut runs, mut kept) = (Vec::new(), Vec::new());
     for choice in &choices {
-        runs.push(one(&setting, on_gpu.as_ref(), choice, &mut files)?);
+        let (run, data) = one(&setting, on_gpu.as_ref(), choice, &mut files)?;
+        runs.push(run);
+        kept.extend(data);
     }
-    files.finish()?;
     if args.bound {
         let bound = Bound::of(&loaded, Units::of(&loaded, None), Budget::default())?;
         runs.iter_mut().for_each(|run| bound.set(&mut run.record));
+        kept.iter_mut().for_each(|run| bound.set(&mut run.record));
     }
-    report(args, &setting, &choices, &runs, out)?;
+    let set = if files.keeps() { Some(keep::set(&setting, kept)?) } else { None };
+    files.finish(set)?;
+    show(args, &setting, &choices, &runs, out)?;
     let short = runs.iter().any(|run| run.verdict != Verdict::Fits);
     Ok(if short { Ending::OutOfMemory } else { Ending::Fine })
 }
 
 /// The GPU to run on, if it is to be one.
 fn gpu_of(args: &ReplayArgs) -> anyhow::Result<Option<Gpu>> {
-    if args.on == Target::Gpu {
+    if args.on == Place::Gpu {
         if args.capacity.is_some() || args.machine.device_memory.is_some() {
             let text =
                 "--on gpu takes the GPU's own memory; leave out --capacity and --device-memory";
@@ -86,10 +96,11 @@ fn one(
     gpu: Option<&OnGpu<'_>>,
     choice: &Choice,
     files: &mut Files,
-) -> anyhow::Result<Finished> {
+) -> anyhow::Result<(Finished, Option<Run>)> {
     let bar = output::progress(setting.loaded.events.count(), LONG, &choice.label);
     let policy = choice.resolved.spec().to_string();
     let keep_log = files.decisions.is_some() || files.snapshot.is_some();
+    let keeps = files.keeps();
     let mut watch = Watch {
         policy: &policy,
         series: files.series.as_mut(),
@@ -98,14 +109,18 @@ fn one(
         bar: bar.clone(),
         failed: None,
     };
+    let mut kept = keeps.then(keep::watcher);
+    let mut watchers: Vec<Box<dyn Observer + '_>> = vec![Box::new(&mut watch)];
+    watchers.extend(kept.as_mut().map(|kept| Box::new(kept) as Box<dyn Observer>));
     let finished = match gpu {
-        Some(gpu) => gpu.run(choice, &mut watch, keep_log)?.0,
-        None => setting.run(choice, &mut watch, keep_log)?,
+        Some(gpu) => gpu.run(choice, &mut watchers, keep_log)?.0,
+        None => setting.run(choice, &mut watchers, keep_log)?,
     };
+    drop(watchers);
     bar.finish_and_clear();
     let Watch { entries, failed, .. } = watch;
     if let Some(error) = failed {
-        return Err(error).context("writing the CSV file");
+        return Err(error).context(ROWS_FAILED);
     }
     if let (Some((path, file)), Some(entries)) = (&mut files.snapshot, entries) {
         let recording = snapshot(setting.loaded, choice, entries, &finished.heap);
@@ -113,7 +128,16 @@ fn one(
             .and_then(|()| file.flush())
             .with_context(|| path.display().to_string())?;
     }
-    Ok(finished)
+    let run = match kept {
+        // The heap of a run on the GPU is not looked at: that would disturb what is measured.
+        Some(kept) if gpu.is_some() => Some(keep::run(choice, &finished, &kept, Vec::new())),
+        Some(kept) => {
+            let keyframes = keep::keyframes(setting, choice, &finished)?;
+            Some(keep::run(choice, &finished, &kept, keyframes))
+        }
+        None => None,
+    };
+    Ok((finished, run))
 }
 
 /// The run as a recorder would have seen it.
@@ -138,9 +162,12 @@ fn snapshot(loaded: &Loaded, choice: &Choice, entries: Vec<Entry>, heap: &HeapIm
 /// The files to write, made before the work starts so that a wrong path fails at once.
 #[derive(Default)]
 struct Files {
-    series: Option<Csv>,
-    decisions: Option<Csv>,
+    series: Option<Rows>,
+    decisions: Option<Rows>,
     snapshot: Option<(PathBuf, BufWriter<File>)>,
+    /// The folder for the runs themselves.
+    out: Option<PathBuf>,
+    reports: Vec<Target>,
 }
 
 impl Files {
@@ -150,26 +177,42 @@ impl Files {
         };
         let mut files = Files::default();
         if let Some(path) = &args.series {
-            files.series = Some(CsvWriter::series(create(path)?)?);
+            let rows = Rows::series(path).with_context(|| path.display().to_string())?;
+            files.series = Some(rows);
         }
         if let Some(path) = &args.decisions {
-            files.decisions = Some(CsvWriter::decisions(create(path)?)?);
+            let rows = Rows::decisions(path).with_context(|| path.display().to_string())?;
+            files.decisions = Some(rows);
         }
         if let Some(path) = &args.snapshot_out {
             files.snapshot = Some((path.clone(), create(path)?));
         }
+        if let Some(folder) = &args.out {
+            RunSet::check_target(folder)?;
+        }
+        files.out.clone_from(&args.out);
+        files.reports = report::targets(&args.reports)?;
         Ok(files)
     }
 
-    fn finish(self) -> anyhow::Result<()> {
-        for csv in [self.series, self.decisions].into_iter().flatten() {
-            csv.finish().context("writing the CSV file")?;
+    /// Whether more than the numbers of a run is wanted.
+    fn keeps(&self) -> bool {
+        self.out.is_some() || !self.reports.is_empty()
+    }
+
+    fn finish(self, set: Option<RunSet>) -> anyhow::Result<()> {
+        for rows in [self.series, self.decisions].into_iter().flatten() {
+            rows.finish().context(ROWS_FAILED)?;
         }
-        Ok(())
+        let Some(set) = set else { return Ok(()) };
+        if let Some(folder) = &self.out {
+            set.write(folder)?;
+        }
+        report::write(&set, &self.reports)
     }
 }
 
-fn report(
+fn show(
     args: &ReplayArgs,
     setting: &Setting<'_>,
     choices: &[Choice],

@@ -94,7 +94,7 @@ impl OnGpu<'_> {
         let verdict = if last.end.ooms > 0 { Verdict::OutOfMemory } else { Verdict::Fits };
         let Pass { heap, native_stats, .. } = last;
         let driver = Driver { free: first.free, answers: first.answers };
-        Ok((Finished { record, verdict, native_stats, heap }, driver))
+        Ok((Finished { record, verdict, native_stats, heap, peak_event: None }, driver))
     }
 
     fn pass(

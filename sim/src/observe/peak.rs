@@ -67,12 +67,25 @@ impl HeapVisitor for Losses {
     }
 }
 
-struct AtEvent {
+/// Looks at the heap after one event.
+pub struct PeakLosses {
     event: u64,
     state: PeakState,
 }
 
-impl Observer for AtEvent {
+impl PeakLosses {
+    /// Will look after `event`.
+    pub fn at(event: u64) -> PeakLosses {
+        PeakLosses { event, state: PeakState::default() }
+    }
+
+    /// What it saw; all zero before the event.
+    pub fn state(&self) -> PeakState {
+        self.state
+    }
+}
+
+impl Observer for PeakLosses {
     fn wants_heap(&self, step: &Step<'_>) -> bool {
         step.index == self.event
     }
@@ -113,7 +126,7 @@ where
     P: Policy + ?Sized,
     T: ReplayTarget,
 {
-    let mut at = AtEvent { event, state: PeakState::default() };
+    let mut at = PeakLosses::at(event);
     let options = ReplayOptions { stop_after_event: Some(event), stop_at_oom: false, restore };
     replay(source, policy, target, &mut at, &options)?;
     Ok(at.state)

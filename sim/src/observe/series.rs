@@ -2,71 +2,7 @@
 
 use crate::engine::{Observer, Step};
 use poolsim_core::record::Sample;
-use poolsim_core::{Bytes, Nanos, PoolStats};
-
-/// The four quantities of one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Levels {
-    /// Requested bytes.
-    pub requested: Bytes,
-    /// Allocated bytes.
-    pub allocated: Bytes,
-    /// Active bytes.
-    pub active: Bytes,
-    /// Reserved bytes.
-    pub reserved: Bytes,
-}
-
-impl Levels {
-    /// The present values.
-    #[inline]
-    pub fn now(stats: &PoolStats) -> Self {
-        Levels {
-            requested: stats.requested.current,
-            allocated: stats.allocated.current,
-            active: stats.active.current,
-            reserved: stats.reserved.current,
-        }
-    }
-
-    /// The highest values so far.
-    fn peaks(stats: &PoolStats) -> Self {
-        Levels {
-            requested: stats.requested.peak,
-            allocated: stats.allocated.peak,
-            active: stats.active.peak,
-            reserved: stats.reserved.peak,
-        }
-    }
-
-    fn zip(self, other: Levels, f: impl Fn(Bytes, Bytes) -> Bytes) -> Levels {
-        Levels {
-            requested: f(self.requested, other.requested),
-            allocated: f(self.allocated, other.allocated),
-            active: f(self.active, other.active),
-            reserved: f(self.reserved, other.reserved),
-        }
-    }
-}
-
-/// Some consecutive events of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
-    /// Index of the first of them.
-    pub first_event: u64,
-    /// When that was.
-    pub first_at: Nanos,
-    /// Index of the last of them.
-    pub last_event: u64,
-    /// When that was.
-    pub last_at: Nanos,
-    /// The values after the last of them.
-    pub last: Levels,
-    /// The lowest values after any of them.
-    pub low: Levels,
-    /// The highest values during any of them, peaks inside an event included.
-    pub high: Levels,
-}
+use poolsim_core::{Bytes, Levels, Point};
 
 /// A run's memory in at most so many points. Each point stands for as many events as every other (the last for fewer) and
 /// keeps the exact extremes of them all, so that no peak is lost however long the run.
@@ -103,14 +39,7 @@ impl Series {
         for i in (0..self.points.len()).step_by(2) {
             let mut point = self.points[i];
             if let Some(next) = self.points.get(i + 1) {
-                point = Point {
-                    last_event: next.last_event,
-                    last_at: next.last_at,
-                    last: next.last,
-                    low: point.low.zip(next.low, Bytes::min),
-                    high: point.high.zip(next.high, Bytes::max),
-                    ..point
-                };
+                point = point.join(next);
             }
             self.points[kept] = point;
             kept += 1;
