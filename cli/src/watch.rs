@@ -14,7 +14,7 @@ use std::path::Path;
 /// A file of rows under way.
 pub enum Rows {
     /// As CSV.
-    Csv(CsvWriter<io::BufWriter<File>>),
+    Csv(Box<CsvWriter<io::BufWriter<File>>>),
     /// As Parquet.
     Parquet(Box<ParquetRows<io::BufWriter<File>>>),
 }
@@ -29,7 +29,7 @@ impl Rows {
         Ok(if is_parquet(path) {
             Rows::Parquet(Box::new(ParquetRows::series(file)?))
         } else {
-            Rows::Csv(CsvWriter::series(file)?)
+            Rows::Csv(Box::new(CsvWriter::series(file)?))
         })
     }
 
@@ -42,7 +42,7 @@ impl Rows {
         Ok(if is_parquet(path) {
             Rows::Parquet(Box::new(ParquetRows::decisions(file)?))
         } else {
-            Rows::Csv(CsvWriter::decisions(file)?)
+            Rows::Csv(Box::new(CsvWriter::decisions(file)?))
         })
     }
 
