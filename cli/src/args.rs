@@ -137,6 +137,7 @@ Examples:
   poolsim convert run.pst - --to native-jsonl | head
   poolsim convert run.pickle run.rmm.csv     # an RMM event log, for RMM's replay benchmark
   poolsim convert run.pickle run.trace.json  # a timeline for ui.perfetto.dev, with the allocator's own events
+  poolsim convert run.pickle run.trace.json --beside profile.json.gz   # on that profile's clock
 
 A converted file holds the requests, not the decisions: it can be replayed, but not verified.")]
 pub struct ConvertArgs {
@@ -151,6 +152,9 @@ pub struct ConvertArgs {
     /// The format to write, where the ending of OUT does not say it
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub to: Option<String>,
+    /// Write a timeline's times on the clock of this profiler trace, to be loaded together with it
+    #[arg(long, value_name = "PROFILE.json")]
+    pub beside: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub select: SelectArgs,

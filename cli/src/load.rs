@@ -1,6 +1,7 @@
 //! Any file to a trace that can be replayed, with what lies beside it.
 
 use crate::args::{MachineArgs, SelectArgs};
+use crate::lacks::lacks;
 use crate::machine::{Machine, Said};
 use crate::sidecar::Sidecar;
 use anyhow::Context;
@@ -85,7 +86,8 @@ impl Input {
             Source::Pst(reader) => Events::Stream(reader),
         };
         let digest = events.digest()?;
-        Ok(Loaded { path: self.path, machine: self.machine, events, digest, remarks: Vec::new() })
+        let remarks = lacks(events.header()).into_iter().map(String::from).collect();
+        Ok(Loaded { path: self.path, machine: self.machine, events, digest, remarks })
     }
 }
 
@@ -174,7 +176,7 @@ pub struct Loaded {
     pub events: Events,
     /// Digest of the events.
     pub digest: String,
-    /// What a reader must know of how the requests were found out.
+    /// What a reader must know: how the requests were found out, and what their source could not see.
     pub remarks: Vec<String>,
 }
 
@@ -240,5 +242,7 @@ fn from_recording(
     drop(recording);
     let events = Events::Memory(Arc::new(inferred.trace));
     let digest = events.digest()?;
-    Ok(Loaded { path, machine, events, digest, remarks: inferred.notes })
+    let mut remarks = inferred.notes;
+    remarks.extend(lacks(events.header()).into_iter().map(String::from));
+    Ok(Loaded { path, machine, events, digest, remarks })
 }

@@ -116,3 +116,33 @@ fn what_a_source_could_not_see_is_said_by_info_replay_and_convert() {
     let again = run(&["replay", copy.to_str().unwrap(), "-p", "pytorch"]).err;
     assert!(again.contains("youngest allocation"), "{again}");
 }
+
+#[test]
+fn a_timeline_lies_on_the_clock_of_the_profile_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let trace = r#"{"poolsim_trace": 1, "start_unix_us": 1790000000000005,
+        "events": [{"alloc": 1, "size": 512}, {"free": 1, "t": 1500}]}"#;
+    std::fs::write(path("a.json"), trace).unwrap();
+    let profile = r#"{"baseTimeNanoseconds": 1790000000000000000, "traceEvents": []}"#;
+    std::fs::write(path("profile.json"), profile).unwrap();
+    let times = |name: &str| -> Vec<f64> {
+        let text = std::fs::read(path(name)).unwrap();
+        let timeline: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let rows = timeline["traceEvents"].as_array().unwrap();
+        let memory = rows.iter().filter(|row| row["name"] == "[memory]");
+        memory.map(|row| row["ts"].as_f64().unwrap()).collect()
+    };
+    assert_eq!(run(&["convert", &path("a.json"), &path("own.trace.json")]).code, 0);
+    assert_eq!(times("own.trace.json"), [0.0, 1.5]);
+    for input in ["a.json", "a.pst"] {
+        assert_eq!(run(&["convert", &path("a.json"), &path("a.pst")]).code, 0);
+        let out = path("beside.trace.json");
+        let left = run(&["convert", &path(input), &out, "--beside", &path("profile.json")]);
+        assert_eq!(left.code, 0, "{}", left.err);
+        assert_eq!(times("beside.trace.json"), [5.0, 6.5]);
+    }
+    let left =
+        run(&["convert", &path("a.json"), &path("x.pst"), "--beside", &path("profile.json")]);
+    assert_eq!(left.code, 2, "{}", left.err);
+}

@@ -29,7 +29,7 @@ mod writer;
 
 pub use digest::{Digest, Digester, digest};
 pub use import::{Imported, Importer, Input};
-pub use open::{DeviceSummary, OpenOptions, Opened, Source, open};
+pub use open::{DeviceSummary, OpenOptions, Opened, Source, content, open};
 pub use reader::{PstReader, read_all};
 pub use tables::{OwnedTables, Tables};
 pub use writer::{PstWriter, write_pst};

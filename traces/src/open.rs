@@ -113,6 +113,18 @@ fn open_unnamed(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError
     })
 }
 
+/// The content of a file that is no trace itself, compression read through.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn content(path: &Path) -> Result<Stream, TraceError> {
+    let read = || {
+        let (stream, _) = open_file(path)?;
+        peel(stream, 0).map(|peeled| peeled.stream).map_err(|e| read_error(&e, 0))
+    };
+    read().map_err(|e: TraceError| e.in_file(path))
+}
+
 /// The file as a stream, and its length where it has one (a pipe has none).
 fn open_file(path: &Path) -> Result<(Stream, Option<u64>), TraceError> {
     let io = |what: String| TraceError::new(TraceErrorKind::Io, Place::Whole, what);

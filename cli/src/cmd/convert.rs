@@ -1,14 +1,14 @@
 //! `poolsim convert`: a trace in another format.
 
 use crate::args::ConvertArgs;
-use crate::lacks::lacks;
 use crate::load::Input;
 use crate::output::{Ending, Out, Usage};
 use poolsim_core::units::ShowBytes;
 use poolsim_reports::quantity::show_plural;
 use poolsim_sim::DeviceProfile;
-use poolsim_traces::Source;
-use poolsim_traces::export::{self, Exporter, OutputOptions};
+use poolsim_traces::export::{self, BASE_ATTRIBUTE, Exporter, OutputOptions};
+use poolsim_traces::import::kineto::base_time;
+use poolsim_traces::{Source, read_all};
 use serde_json::json;
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,10 @@ pub fn run(args: &ConvertArgs, out: &mut Out) -> anyhow::Result<Ending> {
     }
     let exporter = exporter(args)?;
     let profile = DeviceProfile::h200();
-    let input = Input::open(&args.input, &args.select, &args.machine, &profile)?;
+    let mut input = Input::open(&args.input, &args.select, &args.machine, &profile)?;
+    if let Some(path) = &args.beside {
+        beside(&mut input, exporter, path)?;
+    }
     if exporter.takes_recordings && matches!(input.source, Source::Recording(_)) {
         return decisions(args, exporter, input, out);
     }
@@ -33,14 +36,37 @@ pub fn run(args: &ConvertArgs, out: &mut Out) -> anyhow::Result<Ending> {
     for remark in &loaded.remarks {
         eprintln!("note: {remark}");
     }
-    for lack in lacks(loaded.events.header()) {
-        eprintln!("note: {lack}");
-    }
     if !exporter.loses.is_empty() {
         eprintln!("note: {} cannot hold {}", exporter.name, exporter.loses);
     }
     let (events, digest) = (loaded.events.count(), loaded.digest);
     write(args, exporter, &loaded.events.into_source(), (events, Some(&digest)), out)
+}
+
+/// Puts the timeline on the clock of a profiler trace.
+fn beside(input: &mut Input, exporter: &Exporter, profile: &Path) -> anyhow::Result<()> {
+    if exporter.name != "chrome" {
+        return Err(Usage("--beside is for timelines; let OUT end with .trace.json".into()).into());
+    }
+    if input.header().start_unix_us.is_none() {
+        anyhow::bail!(
+            "{}: does not say when it was recorded, so it cannot be laid beside a profile",
+            input.path.display()
+        );
+    }
+    let base = base_time(poolsim_traces::content(profile)?).map_err(|e| e.in_file(profile))?;
+    let attributes = match &mut input.source {
+        Source::Recording(recording) => &mut recording.header.attributes,
+        Source::Trace(trace) => &mut trace.header.attributes,
+        Source::Pst(reader) => {
+            let trace = read_all(reader.reopen())?;
+            input.source = Source::Trace(Box::new(trace));
+            let Source::Trace(trace) = &mut input.source else { unreachable!("just put there") };
+            &mut trace.header.attributes
+        }
+    };
+    attributes.insert(BASE_ATTRIBUTE.into(), base.to_string());
+    Ok(())
 }
 
 /// Writes a recording with what its allocator decided.

@@ -245,11 +245,12 @@ fn show(
     Ok(())
 }
 
-/// Every warning once, on standard error.
+/// Every warning once, on standard error; what is true of the trace under every policy was said before.
 fn warn(setting: &Setting<'_>, choices: &[Choice], runs: &[Finished]) {
     let of_settings = warnings(choices, &setting.loaded.machine);
     let of_runs = choices.iter().zip(runs).flat_map(|(choice, run)| {
-        run.record.warnings.iter().map(|text| format!("{}: {text}", choice.label))
+        let new = run.record.warnings.iter().filter(|text| !setting.loaded.remarks.contains(text));
+        new.map(|text| format!("{}: {text}", choice.label))
     });
     let mut said = BTreeSet::new();
     for text in of_settings.into_iter().chain(of_runs) {

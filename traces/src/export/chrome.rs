@@ -19,7 +19,12 @@ struct Rows<'o> {
     out: &'o mut dyn Write,
     device: u32,
     first: bool,
+    /// Nanoseconds from the file's time 0 to the trace's.
+    shift: i128,
 }
+
+/// The attribute of a header that says which `baseTimeNanoseconds` to write; without it, the trace's own start.
+pub const BASE_ATTRIBUTE: &str = "timeline_base_ns";
 
 fn failed(error: &io::Error) -> TraceError {
     TraceError::new(TraceErrorKind::Io, Place::Whole, format!("cannot be written: {error}"))
@@ -28,7 +33,9 @@ fn failed(error: &io::Error) -> TraceError {
 impl<'o> Rows<'o> {
     /// Times are relative to `baseTimeNanoseconds`, as in the profiler's own traces.
     fn start(out: &'o mut dyn Write, header: &TraceHeader) -> Result<Self, TraceError> {
-        let base = header.start_unix_us.unwrap_or(0).saturating_mul(1000);
+        let start = i128::from(header.start_unix_us.unwrap_or(0)) * 1000;
+        let stated = header.attributes.get(BASE_ATTRIBUTE).and_then(|text| text.parse().ok());
+        let base: i128 = stated.unwrap_or(start);
         let memory = header.device_memory.unwrap_or(0);
         let name = header.device_name.as_deref().unwrap_or("GPU");
         let device = json!({ "id": header.device, "name": name, "totalGlobalMem": memory });
@@ -38,7 +45,7 @@ impl<'o> Rows<'o> {
             json!({ "writer": "poolsim", "source": header.source }),
         );
         out.write_all(head.as_bytes()).map_err(|e| failed(&e))?;
-        let mut rows = Rows { out, device: header.device, first: true };
+        let mut rows = Rows { out, device: header.device, first: true, shift: start - base };
         let name = format!("GPU {} memory", header.device);
         rows.put(0, "M", "process_name", &[("args", json!({ "name": name }))])?;
         Ok(rows)
@@ -52,12 +59,13 @@ impl<'o> Rows<'o> {
         fields: &[(&str, Value)],
     ) -> Result<(), TraceError> {
         let comma = if std::mem::take(&mut self.first) { "\n" } else { ",\n" };
+        let at = i128::from(at) + self.shift;
+        let sign = if at < 0 { "-" } else { "" };
+        let (us, ns) = (at.abs() / 1000, at.abs() % 1000);
         let mut row = format!(
-            "{comma}{{\"ph\":\"{phase}\",\"name\":{},\"pid\":1,\"tid\":{},\"ts\":{}.{:03}",
+            "{comma}{{\"ph\":\"{phase}\",\"name\":{},\"pid\":1,\"tid\":{},\"ts\":{sign}{us}.{ns:03}",
             Value::from(name),
             self.device,
-            at / 1000,
-            at % 1000
         );
         for (key, value) in fields {
             row.push_str(&format!(",\"{key}\":{value}"));

@@ -8,7 +8,7 @@ mod pickler;
 mod rmm_csv;
 mod torch;
 
-pub use chrome::write_chrome;
+pub use chrome::{BASE_ATTRIBUTE, write_chrome};
 pub use output::{OutputOptions, write_file, write_flow};
 pub use rmm_csv::write_rmm_csv;
 pub use torch::write_torch_snapshot;

@@ -46,11 +46,7 @@ fn sniff(head: &[u8]) -> bool {
 /// Malformed or cut JSON, with the byte offset; a trace without `[memory]` events of a device; events that contradict
 /// each other.
 pub fn read(reader: impl Read, options: &OpenOptions) -> Result<Imported, TraceError> {
-    let offset = Cell::new(0);
-    let mut parsed = Parsed::default();
-    let mut json = serde_json::Deserializer::from_reader(Counted::new(reader, &offset));
-    let read = Top(&mut parsed).deserialize(&mut json).and_then(|()| json.end());
-    read.map_err(|e| json_error(e, offset.get(), "export the trace again"))?;
+    let mut parsed = parse(reader)?;
     let groups = groups(&parsed);
     let Some((device, kind)) = pick(&groups, options)? else {
         return Err(TraceError::new(TraceErrorKind::NoEvents, Place::Whole, nothing(&parsed)));
@@ -63,6 +59,23 @@ pub fn read(reader: impl Read, options: &OpenOptions) -> Result<Imported, TraceE
         .map(|(&(index, _), &entries)| DeviceSummary { index, entries, segments: 0 })
         .collect();
     Ok(Imported { devices, source: Source::Trace(Box::new(trace)) })
+}
+
+fn parse(reader: impl Read) -> Result<Parsed, TraceError> {
+    let offset = Cell::new(0);
+    let mut parsed = Parsed::default();
+    let mut json = serde_json::Deserializer::from_reader(Counted::new(reader, &offset));
+    let read = Top(&mut parsed).deserialize(&mut json).and_then(|()| json.end());
+    read.map_err(|e| json_error(e, offset.get(), "export the trace again"))?;
+    Ok(parsed)
+}
+
+/// The clock of a profiler trace: what its times are relative to, in nanoseconds since 1970; 0 if it does not say.
+///
+/// # Errors
+/// Not JSON, cut short, or no profiler trace.
+pub fn base_time(reader: impl Read) -> Result<i128, TraceError> {
+    parse(reader).map(|parsed| parsed.base_ns.unwrap_or(0))
 }
 
 fn nothing(parsed: &Parsed) -> String {
