@@ -3,7 +3,7 @@
 use super::DataError;
 use polars_core::prelude::*;
 use polars_io::prelude::*;
-use std::fs::File;
+use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -28,14 +28,6 @@ pub(super) fn texts<'a>(name: &str, values: impl IntoIterator<Item = &'a str>) -
     Column::new(name.into(), values.into_iter().collect::<Vec<&str>>())
 }
 
-/// Writes a table to a file beside its place and moves it there, so that no half of a table is ever read.
-pub(super) fn write(path: &Path, columns: Vec<Column>) -> Result<(), DataError> {
-    let io = |source| DataError::Io { path: path.into(), source };
-    let unfinished = path.with_extension("parquet.unfinished");
-    std::fs::write(&unfinished, bytes(path, columns)?).map_err(io)?;
-    std::fs::rename(&unfinished, path).map_err(io)
-}
-
 /// A table as the bytes of a file.
 pub(super) fn bytes(path: &Path, columns: Vec<Column>) -> Result<Vec<u8>, DataError> {
     let table = |e: PolarsError| DataError::Table { path: path.into(), what: e.to_string() };
@@ -52,12 +44,11 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads a table.
-    pub(super) fn read(path: &Path) -> Result<Table, DataError> {
+    /// Reads a table that came from `path`. Its bytes are known to be those that were written: of damaged ones the
+    /// library may abort the program.
+    pub(super) fn read(path: &Path, bytes: Vec<u8>) -> Result<Table, DataError> {
         let wrong = |what: String| DataError::Table { path: path.into(), what };
-        let file =
-            File::open(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        // The reader of a damaged file may panic instead of saying so.
+        let file = Cursor::new(bytes);
         let read = catch_unwind(AssertUnwindSafe(|| -> Result<DataFrame, String> {
             let mut reader = ParquetReader::new(file).read_parallel(ParallelStrategy::None);
             let rows = reader.num_rows().map_err(|e| e.to_string())?;

@@ -6,6 +6,7 @@ mod columns;
 mod merge;
 mod read;
 mod stream;
+mod sums;
 mod write;
 
 pub use stream::ParquetRows;

@@ -1,6 +1,7 @@
 //! A folder of tables to a set of runs.
 
 use super::columns::Table;
+use super::sums::Files;
 use super::{DataError, FORMAT, Run, RunSet};
 use poolsim_core::event::Annotation;
 use poolsim_core::stack::{Frame, StackId};
@@ -13,15 +14,16 @@ impl RunSet {
     /// # Errors
     /// Names the table, the column and what is wrong with it.
     pub fn read(folder: &Path) -> Result<RunSet, DataError> {
-        let results = folder.join("results.parquet");
-        if !results.is_file() {
-            let what = "no results.parquet here, so no finished runs; `poolsim replay TRACE --out FOLDER` writes them";
-            return Err(DataError::Table { path: folder.into(), what: what.into() });
-        }
-        let mut set = read_results(&Table::read(&results)?, &results)?;
+        let files = Files::open(folder)?;
+        let path = folder.join("results.parquet");
+        let results = files.read("results.parquet")?.ok_or_else(|| DataError::Table {
+            path: path.clone(),
+            what: "it is missing; write the runs again".into(),
+        })?;
+        let mut set = read_results(&Table::read(&path, results)?, &path)?;
         let optional = |name: &str| -> Result<Option<Table>, DataError> {
-            let path = folder.join(name);
-            if path.exists() { Table::read(&path).map(Some) } else { Ok(None) }
+            let bytes = files.read(name)?;
+            bytes.map(|bytes| Table::read(&folder.join(name), bytes)).transpose()
         };
         if let Some(table) = optional("series.parquet")? {
             read_series(&table, &mut set.runs)?;

@@ -1,14 +1,16 @@
 //! A set of runs to a folder of tables.
 
-use super::columns::{bytes, numbers, some_numbers, texts, write};
+use super::columns::{bytes, numbers, some_numbers, texts};
+use super::sums::{SUMS, Sums};
 use super::{DataError, FORMAT, Run, RunSet};
 use polars_core::prelude::Column;
 use poolsim_core::metric::{METRICS, Unit};
 use poolsim_core::{BlockView, DeviceOp, Keyframe, Levels, Life, Point, RangeView};
 use std::path::Path;
 
-/// Every table of a run's folder.
+/// Every file of a run's folder.
 pub(super) const TABLES: &[&str] = &[
+    SUMS,
     "annotations.parquet",
     "calls.parquet",
     "decisions.parquet",
@@ -25,24 +27,26 @@ const LEVEL_STEP: usize = 16;
 const LEVELS: u64 = 3;
 
 impl RunSet {
-    /// Writes every table but `decisions.parquet`. The results come last: a folder without them holds no finished runs.
+    /// Writes every table but `decisions.parquet`. The checksums come last: a folder without them holds no finished runs.
     ///
     /// # Errors
     /// As [`RunSet::check_target`], and what the file system says.
     pub fn write(&self, folder: &Path) -> Result<(), DataError> {
         RunSet::check_target(folder)?;
-        let io = |source| DataError::Io { path: folder.into(), source };
-        std::fs::create_dir_all(folder).map_err(io)?;
-        let results = folder.join("results.parquet");
-        if results.exists() {
-            std::fs::remove_file(&results).map_err(io)?;
+        std::fs::create_dir_all(folder)
+            .map_err(|source| DataError::Io { path: folder.into(), source })?;
+        let mut sums = Sums::start(folder)?;
+        for (name, columns) in [
+            ("series.parquet", self.series()),
+            ("calls.parquet", self.calls()),
+            ("heaps.parquet", self.heaps()),
+            ("stacks.parquet", self.stacks()),
+            ("annotations.parquet", self.annotations()),
+            ("results.parquet", self.results()),
+        ] {
+            sums.write(name, &bytes(&folder.join(name), columns)?)?;
         }
-        write(&folder.join("series.parquet"), self.series())?;
-        write(&folder.join("calls.parquet"), self.calls())?;
-        write(&folder.join("heaps.parquet"), self.heaps())?;
-        write(&folder.join("stacks.parquet"), self.stacks())?;
-        write(&folder.join("annotations.parquet"), self.annotations())?;
-        write(&results, self.results())
+        sums.finish()
     }
 
     /// `results.parquet` as bytes, for a file at `path`.
