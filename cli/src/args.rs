@@ -71,6 +71,10 @@ pub enum Command {
     NewPolicy(NewPolicyArgs),
     /// List the GPUs of this machine
     Devices(DevicesArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
 }
 
 /// Which part of a trace.
@@ -308,6 +312,10 @@ pub struct CompareArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub gpu: GpuArgs,
+
+    /// Write a report, as `poolsim report` does; may be given several times
+    #[arg(short = 'o', long = "report", value_name = "FILE")]
+    pub reports: Vec<PathBuf>,
 
     /// Print one JSON document: {"runs": [...], "comparisons": [...]}
     #[arg(long)]
@@ -564,6 +572,18 @@ pub struct NewPolicyArgs {
     /// The folder to write to [default: policies/src of this clone, or the current one with --outside]
     #[arg(long, value_name = "FOLDER")]
     pub dir: Option<PathBuf>,
+}
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim completions bash > ~/.local/share/bash-completion/completions/poolsim
+  poolsim completions fish > ~/.config/fish/completions/poolsim.fish")]
+pub struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
 }
 
 /// Arguments of `devices`.

@@ -64,5 +64,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Synth(args) => cmd::synth::run(&args, out),
         Command::NewPolicy(args) => cmd::new_policy::run(&args, out),
         Command::Devices(args) => cmd::devices::run(&args, out),
+        Command::Completions(args) => cmd::manual::completions(&args, out),
+        Command::Man => cmd::manual::page(out),
     }
 }

@@ -6,15 +6,18 @@ mod text;
 
 use crate::args::CompareArgs;
 use crate::choice::{Choice, choose};
+use crate::cmd::report;
 use crate::gpu::{Gpu, OnGpu, Target};
+use crate::keep;
 use crate::load::Input;
 use crate::output::{Ending, Out, Usage};
 use crate::runner::Setting;
 use distance::Distance;
 use parity::{Parity, Watcher};
 use poolsim_core::RunRecord;
+use poolsim_reports::data::Run;
 use poolsim_reports::json;
-use poolsim_sim::DeviceProfile;
+use poolsim_sim::{DeviceProfile, Observer};
 use serde_json::{Value, json};
 
 /// One policy, everywhere that it was asked for.
@@ -29,6 +32,8 @@ pub struct Compared {
     pub distances: Vec<Distance>,
     /// Whether both decided the same.
     pub parity: Option<Parity>,
+    /// What a report shows, if one is wanted.
+    pub kept: Vec<Run>,
 }
 
 impl Compared {
@@ -41,6 +46,7 @@ impl Compared {
 
 /// Runs every policy on every target and says how far apart they are.
 pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
+    let targets = report::targets(&args.reports)?;
     let wants = |target| args.on.contains(&target);
     let gpu = match (wants(Target::Gpu), args.gpu.given()) {
         (true, _) => Some(Gpu::open(&args.gpu)?),
@@ -66,8 +72,14 @@ pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let free = gpu.as_ref().map(Gpu::free).transpose()?;
     let setting = Setting::new(&loaded, &profile, free)?;
     let gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
-    let all = choices.iter().map(|choice| one(&setting, gpu.as_ref(), wants(Target::Sim), choice));
-    let compared = all.collect::<anyhow::Result<Vec<_>>>()?;
+    let keep = !targets.is_empty();
+    let all =
+        choices.iter().map(|choice| one(&setting, gpu.as_ref(), wants(Target::Sim), keep, choice));
+    let mut compared = all.collect::<anyhow::Result<Vec<_>>>()?;
+    if keep {
+        let runs = compared.iter_mut().flat_map(|c| std::mem::take(&mut c.kept)).collect();
+        report::write(&keep::set(&setting, runs)?, &targets)?;
+    }
     for (label, warning) in compared.iter().flat_map(warnings) {
         eprintln!("warning: {label}: {warning}");
     }
@@ -84,22 +96,43 @@ fn one(
     setting: &Setting<'_>,
     gpu: Option<&OnGpu<'_>>,
     in_sim: bool,
+    keep: bool,
     choice: &Choice,
 ) -> anyhow::Result<Compared> {
-    let sim = match in_sim {
-        true => Some(setting.run(choice, &mut (), false)?.record),
-        false => None,
-    };
+    let mut kept = Vec::new();
+    let mut sim = None;
+    if in_sim {
+        let mut watcher = keep.then(keep::watcher);
+        let mut watchers: Vec<Box<dyn Observer + '_>> = Vec::new();
+        watchers.extend(watcher.as_mut().map(|w| Box::new(w) as Box<dyn Observer>));
+        let finished = setting.run(choice, &mut watchers, false)?;
+        drop(watchers);
+        if let Some(watcher) = watcher {
+            let keyframes = keep::keyframes(setting, choice, &finished)?;
+            kept.push(keep::run(choice, &finished, &watcher, keyframes));
+        }
+        sim = Some(finished.record);
+    }
     let mut compared = Compared {
         label: choice.label.clone(),
         sim,
         gpu: None,
         distances: Vec::new(),
         parity: None,
+        kept,
     };
     let Some(on_gpu) = gpu else { return Ok(compared) };
     let mut watcher = Watcher::new(choice);
-    let (finished, driver) = on_gpu.run(choice, &mut watcher, true)?;
+    let mut curves = keep.then(keep::watcher);
+    let mut watchers: Vec<Box<dyn Observer + '_>> = vec![Box::new(&mut watcher)];
+    watchers.extend(curves.as_mut().map(|w| Box::new(w) as Box<dyn Observer>));
+    let (finished, driver) = on_gpu.run(choice, &mut watchers, true)?;
+    drop(watchers);
+    if let Some(curves) = curves {
+        let mut run = keep::run(choice, &finished, &curves, Vec::new());
+        run.label += " (GPU)";
+        compared.kept.push(run);
+    }
     if let Some(sim) = &compared.sim {
         compared.distances = distance::between(sim, &finished.record);
         compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, driver)?);

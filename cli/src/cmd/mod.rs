@@ -7,6 +7,7 @@ pub mod convert;
 pub mod devices;
 pub mod frontier;
 pub mod info;
+pub mod manual;
 pub mod new_policy;
 pub mod policies;
 pub mod replay;
