@@ -63,6 +63,8 @@ pub enum Command {
     Sweep(SweepArgs),
     /// Measure how fast the simulator replays a trace
     Bench(BenchArgs),
+    /// Measure what memory calls cost on a GPU, as a profile for the simulation
+    Calibrate(CalibrateArgs),
     /// List the policies, or describe one with its parameters
     Policies(PoliciesArgs),
     /// Make a trace that nobody recorded, or longer and changed ones of a recording
@@ -209,6 +211,10 @@ pub struct ReplayArgs {
     /// it is.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub capacity: Option<Bytes>,
+
+    /// Prices of device calls for the simulation, as `calibrate` writes them [default: an H200's]
+    #[arg(long, value_name = "PROFILE.toml")]
+    pub profile: Option<PathBuf>,
 
     /// Keep the runs in a folder of Parquet tables, for `report` and for other tools
     ///
@@ -539,6 +545,27 @@ pub struct BenchArgs {
     /// Print one JSON document: {"results": [...]}
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim calibrate -o my-gpu.toml
+  poolsim replay run.pickle --profile my-gpu.toml
+
+It takes about half a minute and holds at most half of the memory that is free. With -o, the new prices are
+shown beside those of the built-in profile.")]
+pub struct CalibrateArgs {
+    /// Which GPU, as `poolsim devices` numbers them [default: 0]
+    #[arg(long, value_name = "N")]
+    pub gpu: Option<u32>,
+    /// The file to write; without it the profile goes to standard output
+    #[arg(long, short = 'o', value_name = "PROFILE.toml")]
+    pub output: Option<PathBuf>,
+    /// The profile's short name
+    #[arg(long, value_name = "NAME", default_value = "calibrated")]
+    pub name: String,
 }
 
 /// Arguments of `policies`.

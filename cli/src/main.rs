@@ -51,6 +51,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Info(args) => cmd::info::run(&args, out),
         Command::Convert(args) => cmd::convert::run(&args, out),
         Command::Replay(args) => cmd::replay::run(&args, out),
+        Command::Calibrate(args) => cmd::calibrate::run(&args, out),
         Command::Compare(args) => cmd::compare::run(&args, out),
         Command::Trace(args) => cmd::trace::run(&args, out),
         Command::Report(args) => cmd::report::run(&args),

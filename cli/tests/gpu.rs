@@ -21,6 +21,7 @@ fn without_a_driver_one_sentence_says_what_is_missing_and_how_to_check_it() {
     for args in [
         &["replay", &file, "--on", "gpu"][..],
         &["compare", &file, "--policies", "pytorch,cuda-async"],
+        &["calibrate"],
         &["devices"],
     ] {
         let said = poolsim(args).assert().code(1).stderr(contains("nvidia-smi"));

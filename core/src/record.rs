@@ -197,7 +197,7 @@ pub struct Measured {
     /// Runs that were counted.
     pub repeats: u32,
     /// Cost of reading the clock, contained once in each time of a call.
-    pub timer_cost_ns: Nanos,
+    pub timer_cost_ns: f64,
     /// All repeats together, by call: `alloc` and `free` are the allocator's own with all that is under them, the
     /// others driver calls.
     pub latency: BTreeMap<String, LatencySummary>,

@@ -23,8 +23,20 @@ pub struct Gpu {
 pub struct Machine {
     /// The newest CUDA version that the driver supports, as in `13.0`.
     pub cuda: String,
+    /// The driver's own version, as in `580.159.04`, where the kernel module says it.
+    pub version: Option<String>,
     /// The GPUs, in the driver's order.
     pub gpus: Vec<Gpu>,
+}
+
+/// Where the kernel module says its version, on Linux.
+const MODULE: &str = "/proc/driver/nvidia/version";
+
+/// The version in the module's text: the first word that starts with a digit and has a dot.
+fn module_version(text: &str) -> Option<String> {
+    let is_version =
+        |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+    text.lines().next()?.split_whitespace().find(is_version).map(String::from)
 }
 
 /// Asks the driver for its GPUs. No context is made and no memory taken.
@@ -45,7 +57,8 @@ pub fn list_gpus() -> Result<Machine, DeviceError> {
         return Err(DeviceError::Unsupported("the NVIDIA driver reports no GPU".into()));
     }
     let gpus = (0..count).map(describe).collect::<Result<_, _>>()?;
-    Ok(Machine { cuda: cuda_version()?, gpus })
+    let version = std::fs::read_to_string(MODULE).ok().as_deref().and_then(module_version);
+    Ok(Machine { cuda: cuda_version()?, version, gpus })
 }
 
 fn cuda_version() -> Result<String, DeviceError> {
@@ -86,6 +99,14 @@ fn failed(call: &'static str, error: result::DriverError) -> DeviceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_of_the_kernel_module() {
+        let text =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build";
+        assert_eq!(module_version(text), Some("580.159.04".into()));
+        assert_eq!(module_version("no version here"), None);
+    }
 
     #[test]
     fn a_machine_without_a_driver_is_told_so_and_one_with_gpus_lists_them() {

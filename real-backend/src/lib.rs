@@ -5,13 +5,16 @@
 //!
 //! * [`CudaDevice`] is a GPU for any policy: the same code that ran in simulation takes real memory.
 //! * [`DriverPool`] is a real `cudaMallocAsync` pool behind the policies' trait, [`DriverMalloc`] bare `cudaMalloc`.
+//! * [`calibrate()`] measures what memory calls cost, by size and state.
 //! * [`Timed`] measures what a policy's calls cost, and [`CudaDevice`] what the driver calls under them cost.
 
+mod calibrate;
 mod call;
 pub mod device;
 pub mod driver;
 mod fences;
 mod gates;
+mod kernels;
 pub mod latency;
 mod live;
 mod metered;
@@ -21,7 +24,8 @@ mod streams;
 pub mod timed;
 pub mod work;
 
-pub use call::Context;
+pub use calibrate::{Sample, State, calibrate};
+pub use call::{Context, Entered};
 pub use device::{CudaDevice, Mode};
 pub use gates::Gates;
 pub use latency::{Latency, timer_cost};

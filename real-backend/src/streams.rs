@@ -14,7 +14,11 @@ pub struct StreamTable {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Raw(CUstream);
+struct Raw {
+    stream: CUstream,
+    /// Made here, and to be destroyed here.
+    own: bool,
+}
 // SAFETY: a stream handle may be used from any thread; the table that owns it locks.
 unsafe impl Send for Raw {}
 
@@ -28,11 +32,17 @@ impl StreamTable {
     pub fn get(&self, id: StreamId) -> Result<CUstream> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(raw) = streams.get(&id) {
-            return Ok(raw.0);
+            return Ok(raw.stream);
         }
-        let raw = self.context.stream()?;
-        streams.insert(id, Raw(raw));
-        Ok(raw)
+        let stream = self.context.stream()?;
+        streams.insert(id, Raw { stream, own: true });
+        Ok(stream)
+    }
+
+    /// The real stream of `id` is the one with this handle, which belongs to somebody else; 0 is the default stream.
+    pub fn adopt(&self, id: StreamId, handle: u64) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.insert(id, Raw { stream: handle as CUstream, own: false });
     }
 
     /// The streams that exist.
@@ -46,8 +56,8 @@ impl Drop for StreamTable {
     fn drop(&mut self) {
         let _ = self.context.enter();
         let streams = self.streams.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for raw in std::mem::take(streams).into_values() {
-            let _ = self.context.destroy_stream(raw.0);
+        for raw in std::mem::take(streams).into_values().filter(|raw| raw.own) {
+            let _ = self.context.destroy_stream(raw.stream);
         }
     }
 }

@@ -3,10 +3,10 @@
 use crate::call::{Context, Result};
 use crate::device::CudaDevice;
 use crate::gates::Gates;
+use crate::kernels::Kernels;
 use crate::latency::Latency;
 use crate::metered::Metered;
 use crate::streams::StreamTable;
-use cudarc::driver::sys::{CUfunction, CUmodule};
 use poolsim_core::{
     AllocError, AllocRequest, BlockId, Bytes, DevAddr, Device, DeviceOp, Grant, HeapImage,
     HeapVisitor, Nanos, Policy, PoolId, PoolOp, PoolStats, Slot, StreamId,
@@ -15,8 +15,6 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-const PTX: &str = concat!(include_str!("kernels.ptx"), "\0");
 
 /// What work a replay puts on the streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,9 +48,7 @@ pub struct Worked<P> {
     context: Arc<Context>,
     streams: Arc<StreamTable>,
     gates: Arc<Gates>,
-    module: CUmodule,
-    spin: CUfunction,
-    count_wrong: CUfunction,
+    kernels: Kernels,
     /// Eight bytes of device memory with the number of wrong words.
     wrong: DevAddr,
     live: HashMap<BlockId, Touched>,
@@ -70,26 +66,18 @@ struct Touched {
     stream: StreamId,
 }
 
-// SAFETY: module and function handles may be used from any thread that has the context current.
-unsafe impl<P: Send> Send for Worked<P> {}
-
 impl<P: Policy> Worked<P> {
     /// Lets `inner`'s blocks be used on the GPU of `device`.
     pub fn new(device: &CudaDevice, inner: P, options: WorkOptions) -> Result<Worked<P>> {
         let context = device.context().clone();
-        let ptx = std::ffi::CStr::from_bytes_with_nul(PTX.as_bytes())
-            .expect("the text ends in its only NUL");
-        let module = context.load(ptx)?;
         let worked = Worked {
             inner,
             options,
-            spin: context.function(module, c"spin")?,
-            count_wrong: context.function(module, c"count_wrong")?,
+            kernels: Kernels::load(&context)?,
             wrong: context.alloc(8)?,
             streams: device.streams().clone(),
             gates: device.gates().clone(),
             context,
-            module,
             live: HashMap::new(),
             next_tag: 1,
             trace_time: device.trace_time().clone(),
@@ -118,7 +106,7 @@ impl<P: Policy> Worked<P> {
             }
         };
         let raw = self.streams.get(stream)?;
-        self.context.launch(self.spin, 1, 1, raw, &mut [busy])
+        self.kernels.spin(raw, busy)
     }
 
     fn start(&mut self, grant: &Grant, size: Bytes, stream: StreamId) -> Result<()> {
@@ -137,9 +125,7 @@ impl<P: Policy> Worked<P> {
     fn check(&mut self, block: BlockId) -> Result<()> {
         let Some(t) = self.live.remove(&block) else { return Ok(()) };
         let raw = self.streams.get(t.stream)?;
-        let blocks = u32::try_from(t.words.div_ceil(256 * 8)).unwrap_or(u32::MAX).min(2048);
-        let mut params = [t.addr, t.words, u64::from(t.tag), self.wrong];
-        self.context.launch(self.count_wrong, blocks, 256, raw, &mut params)
+        self.kernels.count_wrong(raw, t.addr, t.words, t.tag, self.wrong)
     }
 }
 
@@ -217,6 +203,5 @@ impl<P> Drop for Worked<P> {
         self.gates.open_all();
         let _ = self.context.synchronize();
         let _ = self.context.free(self.wrong);
-        let _ = self.context.unload(self.module);
     }
 }

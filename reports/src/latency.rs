@@ -10,9 +10,8 @@ pub fn render(rows: &[Row<'_>]) -> String {
         rows.iter().filter_map(|row| Some((row.label, row.record.measured.as_ref()?))).collect();
     let Some((_, first)) = measured.first() else { return String::new() };
     let mut text = format!(
-        "\nLatency of calls, all {} runs together; reading the clock costs {} in each\n",
-        first.repeats,
-        show_nanos(first.timer_cost_ns)
+        "\nLatency of calls, all {} runs together; reading the clock costs {:.1} ns in each\n",
+        first.repeats, first.timer_cost_ns
     );
     let mut table = plain_table();
     table.set_header(["policy", "call", "calls", "p50", "p90", "p99", "p99.9", "max", "total"]);

@@ -11,6 +11,7 @@ use crate::gpu::{Gpu, OnGpu, Target};
 use crate::keep;
 use crate::load::Input;
 use crate::output::{Ending, Out, Usage};
+use crate::profile;
 use crate::runner::Setting;
 use distance::Distance;
 use parity::{Parity, Watcher};
@@ -21,6 +22,7 @@ use poolsim_sim::{DeviceProfile, Observer};
 use serde_json::{Value, json};
 
 /// One policy, everywhere that it was asked for.
+#[derive(Default)]
 pub struct Compared {
     /// As the user wrote it.
     pub label: String,
@@ -55,10 +57,7 @@ pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
         }
         (false, None) => None,
     };
-    let profile = match &args.profile {
-        Some(path) => crate::profile::read(path)?,
-        None => DeviceProfile::h200(),
-    };
+    let profile = profile::read(args.profile.as_deref())?;
     let input = Input::open(&args.trace, &args.select, &args.machine, &profile)?;
     let labels = [&args.policies[..], &args.names[..]].concat();
     let choices = choose(&labels, input.header(), &input.machine)?;
@@ -135,10 +134,34 @@ fn one(
     }
     if let Some(sim) = &compared.sim {
         compared.distances = distance::between(sim, &finished.record);
+    let mut compared = Compared { label: choice.label.clone(), ..Compared::default() };
+    let Some(on_gpu) = gpu else {
+        compared.sim = Some(setting.run(choice, &mut (), false)?.record);
+        return Ok(compared);
+    };
+    let mut watcher = Watcher::new(choice);
+    let (finished, driver) = on_gpu.run(choice, &mut watcher, true)?;
+    if in_sim {
+        let sim = simulate(setting, choice, &finished.record)?;
+        compared.distances = distance::between(&sim, &finished.record);
         compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, driver)?);
+        compared.sim = Some(sim);
     }
     compared.gpu = Some(finished.record);
     Ok(compared)
+}
+
+/// The simulation of a run on the GPU, with prices as the host is now.
+fn simulate(setting: &Setting<'_>, choice: &Choice, gpu: &RunRecord) -> anyhow::Result<RunRecord> {
+    let mut profile = setting.profile.clone();
+    let speed = gpu.measured.as_ref().and_then(|m| profile.at_speed_of(m.timer_cost_ns));
+    let setting =
+        Setting { profile: &profile, initial_heap: setting.initial_heap.clone(), ..*setting };
+    let mut record = setting.run(choice, &mut (), false)?.record;
+    if let Some(factor) = speed {
+        record.provenance.device_profile += &format!(", times {factor:.2} for this host's speed");
+    }
+    Ok(record)
 }
 
 fn warnings(compared: &Compared) -> impl Iterator<Item = (&str, &String)> {

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod bound;
+pub mod calibrate;
 pub mod compare;
 pub mod convert;
 pub mod devices;

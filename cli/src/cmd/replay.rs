@@ -8,6 +8,7 @@ use crate::gpu::{Gpu, OnGpu, Target as Place};
 use crate::keep;
 use crate::load::{Events, Input, Loaded};
 use crate::output::{self, Ending, Out, Usage};
+use crate::profile;
 use crate::runner::{Finished, Setting, Verdict};
 use crate::watch::{Rows, Watch};
 use anyhow::Context;
@@ -38,7 +39,7 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
         return Err(Usage(text.into()).into());
     }
     let gpu = gpu_of(args)?;
-    let profile = DeviceProfile::h200();
+    let profile = profile::read(args.profile.as_deref())?;
     let input = Input::open(&args.trace, &args.select, &args.machine, &profile)?;
     let choices = choose(&args.policies, input.header(), &input.machine)?;
     let mut files = Files::create(args)?;

@@ -11,7 +11,6 @@ pub use run::{Driver, OnGpu};
 
 use crate::output::Usage;
 use anyhow::Context as _;
-use poolsim_core::units::ShowBytes;
 use poolsim_core::{Bytes, Device, DeviceCaps, DeviceError};
 use poolsim_real_backend::driver::{self, Machine};
 use poolsim_real_backend::{Context, CudaDevice, Mode, timer_cost};
@@ -45,7 +44,7 @@ pub struct Gpu {
     /// The newest CUDA version that the driver supports.
     pub cuda: String,
     /// Cost of reading the clock.
-    pub timer_cost: u64,
+    pub timer_cost: f64,
     context: Arc<Context>,
     stop: Arc<AtomicBool>,
 }
@@ -91,20 +90,5 @@ impl Gpu {
     /// Those of the driver.
     pub fn free(&self) -> anyhow::Result<Bytes> {
         Ok(self.context.memory()?.0)
-    }
-
-    /// Refuses what cannot fit.
-    fn check_room(&self, needed: Bytes) -> anyhow::Result<()> {
-        let free = self.free()?;
-        anyhow::ensure!(
-            needed <= free,
-            "the replay would take {} (its peak in simulation), and GPU {} has {} free of {}; end what else runs there, \
-             or choose another GPU with --gpu",
-            ShowBytes(needed),
-            self.index,
-            ShowBytes(free),
-            ShowBytes(self.caps.total)
-        );
-        Ok(())
     }
 }

@@ -74,7 +74,8 @@ pub static DEF: PolicyDef = PolicyDef {
             back.\n\
             If no page is left, a stream is made to wait for another stream's free; else the request fails, and keeps \
             the pages that it got.\n\
-            A block that other streams used is freed on a stream of its own behind them, as PyTorch does. A memory \
+            A block that other streams used is freed on a stream of its own behind them, as PyTorch does; while one of those \
+            frees waits, none of them counts as finished. A memory \
             fraction limits the bytes that the program holds, not those reserved. Private pools share the one pool.\n\
             Without word of work in flight, every free is finished by the next request.",
     source: "inferred from a real pool's answers, since the driver does not document it; PyTorch's part from \

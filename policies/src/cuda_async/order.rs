@@ -46,7 +46,7 @@ impl Pool {
         streams: &[StreamId],
     ) -> u64 {
         if self.unifying == NONE {
-            self.unifying = self.add_stream();
+            self.unifying = self.add_stream(true);
         }
         self.put_free(id, self.unifying);
         self.track(dev, self.unifying, streams);
@@ -89,9 +89,7 @@ impl Pool {
             }
         }
         self.passed = passed;
-        for (number, stream) in self.streams.iter_mut().enumerate() {
-            stream.settle(number as u32 == self.unifying);
-        }
+        self.streams.iter_mut().for_each(super::stream::Stream::settle);
         self.tracking =
             !self.waiting.is_empty() || self.streams.iter().any(|stream| stream.tracks());
     }

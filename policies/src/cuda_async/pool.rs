@@ -114,13 +114,13 @@ impl Pool {
         if self.numbers.len() <= stream.index() {
             self.numbers.resize(stream.index() + 1, NONE);
         }
-        let number = self.add_stream();
+        let number = self.add_stream(false);
         self.numbers[stream.index()] = number;
         number
     }
 
-    pub(super) fn add_stream(&mut self) -> u32 {
-        self.streams.push(Stream::new());
+    pub(super) fn add_stream(&mut self, only_frees: bool) -> u32 {
+        self.streams.push(Stream::new(only_frees));
         (self.streams.len() - 1) as u32
     }
 

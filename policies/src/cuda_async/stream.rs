@@ -25,11 +25,15 @@ pub(super) struct Stream {
     /// Frees that are not known to be finished, in order. The stream runs in order, so the first that is not finished
     /// stands for all after it.
     unfinished: VecDeque<Unfinished>,
+    /// Nothing but frees and waits runs on it.
+    only_frees: bool,
 }
 
 impl Stream {
-    pub(super) fn new() -> Self {
+    /// An empty list. `only_frees` is for a stream on which nothing but frees and waits runs.
+    pub(super) fn new(only_frees: bool) -> Self {
         Stream {
+            only_frees,
             index: SizeIndex::default(),
             seq: 0,
             stamp: 0,
@@ -44,10 +48,17 @@ impl Stream {
         self.stamp
     }
 
-    /// The newest stamp that the GPU has passed; above all stamps if nothing is tracked.
+    /// The newest stamp that counts as passed by the GPU; above all stamps if nothing is tracked.
+    ///
+    /// A free counts when what runs behind it has started. Where only frees and waits run, nothing has while a wait at
+    /// the end is open, and then not even frees count that counted before.
     #[inline]
     pub(super) fn finished(&self) -> u64 {
-        self.unfinished.front().map_or(u64::MAX, |free| free.stamp - 1)
+        match self.unfinished.front() {
+            None => u64::MAX,
+            Some(_) if self.only_frees => 0,
+            Some(free) => free.stamp - 1,
+        }
     }
 
     /// The smallest block of at least `size`, the oldest insertion among equals.
@@ -149,14 +160,9 @@ impl Stream {
         }
     }
 
-    /// Forgets the frees whose fences have passed. In a stream that only frees, and waits before each free
-    /// (`waits_between`), a free also needs the wait behind it to be over.
-    pub(super) fn settle(&mut self, waits_between: bool) {
-        while let Some(free) = self.unfinished.front() {
-            let behind = self.unfinished.get(1).filter(|_| waits_between);
-            if free.fences > 0 || behind.is_some_and(|next| next.fences > 0) {
-                break;
-            }
+    /// Forgets the frees whose fences have passed.
+    pub(super) fn settle(&mut self) {
+        while self.unfinished.front().is_some_and(|free| free.fences == 0) {
             self.unfinished.pop_front();
         }
     }

@@ -82,6 +82,21 @@ impl Context {
         unsafe { driver!(cuCtxSetCurrent(self.raw)) }
     }
 
+    /// Makes the context this thread's until the guard is dropped, which brings back the one that was.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn scoped(&self) -> Result<Entered> {
+        let mut before = std::ptr::null_mut();
+        // SAFETY: pointer to a live local.
+        unsafe { driver!(cuCtxGetCurrent(&mut before))? };
+        if before == self.raw {
+            return Ok(Entered { before: None });
+        }
+        self.enter()?;
+        Ok(Entered { before: Some(before) })
+    }
+
     /// The driver's number of the device.
     pub fn ordinal(&self) -> i32 {
         self.device
@@ -252,6 +267,22 @@ impl Context {
     pub(crate) fn wait(&self, stream: sys::CUstream, event: sys::CUevent) -> Result<()> {
         // SAFETY: both handles are alive in the caller's tables.
         unsafe { driver!(cuStreamWaitEvent(stream, event, 0)) }
+    }
+}
+
+/// A context is current on this thread while this lives.
+#[derive(Debug)]
+pub struct Entered {
+    /// What was current, if it was another one.
+    before: Option<sys::CUcontext>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: the context was current here a moment ago (null means none), and its owner has not ended.
+            let _ = unsafe { sys::cuCtxSetCurrent(before) };
+        }
     }
 }
 

@@ -16,7 +16,7 @@ mod target;
 
 pub use config::SimConfig;
 pub use placement::{Divergence, Placement, Variant};
-pub use profile::DeviceProfile;
+pub use profile::{CallTable, DeviceProfile, ProfileFile, ProfileProvenance};
 
 use pages::{Mapping, PageTable, Run};
 use placement::{Placer, Refusal};
@@ -41,6 +41,8 @@ pub struct SimDevice {
     profile: DeviceProfile,
     /// `None` where a recording decides which calls fail.
     limit: Option<Bytes>,
+    /// What it says to have, taken and free together.
+    capacity: Bytes,
     used: Bytes,
     /// Memory that whole ranges take beyond their size, because the driver deals in granules.
     padding: Bytes,
@@ -70,6 +72,7 @@ impl SimDevice {
             Placement::Recorded(_) => None,
         };
         SimDevice {
+            capacity: capacity.unwrap_or(caps.total),
             caps,
             profile,
             limit,
@@ -123,7 +126,7 @@ impl SimDevice {
     }
 
     fn room(&self) -> Bytes {
-        self.limit.unwrap_or(self.caps.total).saturating_sub(self.used + self.padding)
+        self.capacity.saturating_sub(self.used + self.padding)
     }
 
     /// The mapping of a paged range, after checking that `[at, at + len)` lies in it on granule borders.

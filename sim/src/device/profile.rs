@@ -2,7 +2,7 @@
 
 use poolsim_core::device::DeviceOp;
 use poolsim_core::{Bytes, ConfigError, DeviceCaps, Nanos};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const H200: &str = include_str!("../../profiles/h200.toml");
@@ -24,7 +24,7 @@ pub struct DeviceProfile {
 }
 
 /// How a profile was measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileProvenance {
     /// The GPU.
@@ -37,6 +37,10 @@ pub struct ProfileProvenance {
     pub date: String,
     /// How.
     pub method: String,
+    /// Cost of reading the clock when it was measured, in nanoseconds: contained once in each time, and a measure of
+    /// the host's speed then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer_cost_ns: Option<f64>,
     /// What a reader should know before believing the numbers.
     pub notes: Vec<String>,
 }
@@ -55,24 +59,43 @@ struct Curve {
     samples: u64,
 }
 
-#[derive(Deserialize)]
+/// A profile as its file has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ProfileFile {
-    name: String,
-    provenance: ProfileProvenance,
-    device: DeviceCaps,
-    /// Calls by operation name.
-    operations: BTreeMap<String, Vec<String>>,
-    call: Vec<CallTable>,
+pub struct ProfileFile {
+    /// Short name.
+    pub name: String,
+    /// What was measured, and how.
+    pub provenance: ProfileProvenance,
+    /// The device.
+    pub device: DeviceCaps,
+    /// The calls that an operation consists of, by its name; none for one that was not measured.
+    pub operations: BTreeMap<String, Vec<String>>,
+    /// The calls. Those that no operation names are there for readers.
+    pub call: Vec<CallTable>,
 }
 
-#[derive(Deserialize)]
+/// One call's latencies by size, in nanoseconds. The simulation uses the medians.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CallTable {
-    name: String,
-    bytes: Vec<Bytes>,
-    samples: Vec<u64>,
-    p50_ns: Vec<Nanos>,
+pub struct CallTable {
+    /// The call, and the state that it was measured in.
+    pub name: String,
+    /// Sizes, ascending.
+    pub bytes: Vec<Bytes>,
+    /// How many calls each median rests on.
+    pub samples: Vec<u64>,
+    /// Medians.
+    pub p50_ns: Vec<Nanos>,
+    /// 90th percentiles, where they were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub p90_ns: Vec<Nanos>,
+    /// 99th percentiles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub p99_ns: Vec<Nanos>,
+    /// Longest calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_ns: Vec<Nanos>,
 }
 
 impl DeviceProfile {
@@ -83,8 +106,16 @@ impl DeviceProfile {
 
     /// Reads a profile from TOML; `profiles/h200.toml` shows the layout.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file: ProfileFile = toml::from_str(text)
-            .map_err(|e| ConfigError(format!("this is not a device profile: {e}")))?;
+        toml::from_str(text)
+            .map_err(|e| ConfigError(format!("this is not a device profile: {e}")))
+            .and_then(DeviceProfile::from_file)
+    }
+
+    /// The profile that a file describes.
+    ///
+    /// # Errors
+    /// Calls without tables, operations without calls, tables that are not ascending.
+    pub fn from_file(file: ProfileFile) -> Result<Self, ConfigError> {
         let bad = |what: String| ConfigError(format!("device profile {}: {what}", file.name));
         let mut tables = BTreeMap::new();
         for call in &file.call {
@@ -130,6 +161,19 @@ impl DeviceProfile {
         }
     }
 
+    /// The profile as a host measures it on which reading the clock costs so much: driver calls are the processor's work,
+    /// and one machine's speed changed by half between runs minutes apart. Returns the factor; `None`, and nothing
+    /// changed, if the profile does not say what reading the clock cost when it was measured.
+    pub fn at_speed_of(&mut self, timer_cost_ns: f64) -> Option<f64> {
+        let factor = timer_cost_ns / self.provenance.timer_cost_ns.filter(|&ns| ns > 0.0)?;
+        for curve in self.curves.iter_mut().flatten() {
+            for (_, ns) in &mut curve.points {
+                *ns = ((*ns as f64 * factor).round() as Nanos).max(1);
+            }
+        }
+        Some(factor)
+    }
+
     /// What one call on `bytes` bytes costs.
     pub fn cost(&self, op: DeviceOp, bytes: Bytes) -> Nanos {
         self.curves[op as usize].iter().map(|c| c.at(bytes)).sum()
@@ -151,6 +195,10 @@ impl Curve {
         let n = table.bytes.len();
         if n == 0 || table.p50_ns.len() != n || table.samples.len() != n {
             return Err("bytes, samples and p50_ns must have the same length, at least 1".into());
+        }
+        let further = [&table.p90_ns, &table.p99_ns, &table.max_ns];
+        if further.iter().any(|list| !list.is_empty() && list.len() != n) {
+            return Err("p90_ns, p99_ns and max_ns must be left out or as long as bytes".into());
         }
         if table.bytes[0] == 0 || table.bytes.windows(2).any(|w| w[0] >= w[1]) {
             return Err("bytes must be positive and ascending".into());

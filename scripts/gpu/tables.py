@@ -1,0 +1,122 @@
+"""Makes one page of tables from the results of scripts/gpu-check: tables.py FOLDER"""
+
+import json
+import pathlib
+import sys
+
+folder = pathlib.Path(sys.argv[1])
+MIB = 1 << 20
+
+
+def load(pattern):
+    for path in sorted(folder.glob(pattern)):
+        text = path.read_text()
+        if text.startswith("{"):
+            yield path.stem, json.loads(text)
+
+
+def row(*cells):
+    print("| " + " | ".join(str(c) for c in cells) + " |")
+
+
+def head(*cells):
+    row(*cells)
+    row(*["---"] + ["---:"] * (len(cells) - 1))
+
+
+def us(ns):
+    return f"{ns / 1e3:.2f}"
+
+
+def percent(simulated, measured):
+    return f"{100 * (simulated / measured - 1):+.1f} %" if measured else "-"
+
+
+def decisions(parity):
+    if parity is None:
+        return "-"
+    if parity["result"] == "same":
+        return f"all {parity['lines']:,} the same"
+    return "not compared" if parity["result"] == "not_compared" else f"part after {parity['lines']:,}"
+
+
+def recordings():
+    print("## Recordings: every policy on the GPU and in simulation\n")
+    print("Peaks in MiB. Latencies of the allocator's own calls in us, times of a whole run in ms, means of the repeats with the")
+    print("half width of the 95 % interval. Device time: all driver calls, measured and as the calibrated profile predicts it.\n")
+    for stem, document in load("compare-*.json"):
+        runs = {(r["label"], r["target"]): r for r in document["runs"]}
+        parities = {c["label"]: c["decisions"] for c in document["comparisons"]}
+        first = document["runs"][0]
+        print(f"### {pathlib.Path(first['trace']).name}: {first['metrics']['events']:,} events\n")
+        head(
+            "policy", "peak reserved, GPU", "simulated", "utilisation", "alloc p50", "alloc p99", "free p50", "free p99",
+            "allocator time", "device time", "predicted", "error", "decisions",
+        )
+        for label in dict.fromkeys(r["label"] for r in document["runs"]):
+            sim, gpu = runs.get((label, "sim")), runs.get((label, "gpu"))
+            if sim is None or gpu is None:
+                continue
+            m, latency, between = gpu["metrics"], gpu["measured"]["latency"], gpu["measured"]["intervals"]
+
+            def mean(name):
+                i = between[name]
+                return f"{i['mean'] / 1e6:.2f} ± {(i['high'] - i['mean']) / 1e6:.2f}"
+
+            row(
+                label,
+                f"{m['peak_reserved_bytes'] / MIB:,.0f}",
+                f"{sim['metrics']['peak_reserved_bytes'] / MIB:,.0f}",
+                f"{100 * m['utilisation']:.1f} %",
+                us(latency["alloc"]["p50_ns"]),
+                us(latency["alloc"]["p99_ns"]),
+                us(latency["free"]["p50_ns"]),
+                us(latency["free"]["p99_ns"]),
+                mean("allocator_time_ns"),
+                mean("device_time_ns"),
+                f"{sim['metrics']['device_time_ns'] / 1e6:.2f}",
+                percent(sim["metrics"]["device_time_ns"], m["device_time_ns"]),
+                decisions(parities.get(label)),
+            )
+        print()
+
+
+def training():
+    path = folder / "training.jsonl"
+    if not path.exists():
+        return
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    print("## Training inside PyTorch\n")
+    print("Losses and weights are compared bit for bit with PyTorch's own allocator. Predicted: the peak that a simulation of the")
+    print("trace gives which the plug-in wrote.\n")
+    head("job", "allocator", "losses and weights", "step, median ms", "against native", "peak reserved, MiB", "predicted, MiB")
+    for job in dict.fromkeys(r["job"] for r in runs):
+        native = next((r for r in runs if (r["job"], r["allocator"]) == (job, "native")), None)
+        for r in (r for r in runs if r["job"] == job):
+            same = "-"
+            if native:
+                equal = (r["losses"], r["weights_sha256"]) == (native["losses"], native["weights_sha256"])
+                same = "equal" if equal else "DIFFERENT"
+            predicted = folder / f"predicted-{r['name']}.json"
+            peak = "-"
+            if predicted.exists():
+                record = json.loads(predicted.read_text())["runs"][0]
+                peak = f"{record['metrics']['peak_reserved_bytes'] / MIB:,.0f}"
+            row(
+                job,
+                r["allocator"],
+                same,
+                f"{r['step_ms_median']:.2f}",
+                percent(r["step_ms_median"], native["step_ms_median"]) if native else "-",
+                f"{r['peak_reserved_bytes'] / MIB:,.0f}",
+                peak,
+            )
+    print()
+
+
+print("# Measured on a GPU\n")
+print("```text")
+print((folder / "provenance.txt").read_text().strip())
+print("```\n")
+recordings()
+training()
