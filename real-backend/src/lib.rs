@@ -24,7 +24,7 @@ mod streams;
 pub mod timed;
 pub mod work;
 
-pub use calibrate::{Sample, State, calibrate};
+pub use calibrate::{Calibration, Sample, State, calibrate};
 pub use call::{Context, Entered};
 pub use device::{CudaDevice, Mode};
 pub use gates::Gates;

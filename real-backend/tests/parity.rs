@@ -9,7 +9,11 @@ use poolsim_policies::{BuildEnv, Registry};
 use poolsim_real_backend::{Busy, CudaDevice, Mode, WorkOptions, Worked};
 use poolsim_sim::device::{DeviceProfile, Placement, SimConfig, SimDevice};
 use poolsim_sim::engine::{ReplayOptions, replay};
+use std::sync::{Mutex, PoisonError};
 use support::{corpus, gpu, reader, requests};
+
+/// Tests of one process run side by side, and some policies size themselves by what is free.
+static ALONE: Mutex<()> = Mutex::new(());
 
 const LOGGED: Mode = Mode { paced: false, real_fences: false, keep_log: true };
 
@@ -28,6 +32,7 @@ fn comparable(log: &[Decision]) -> Vec<Decision> {
 
 #[test]
 fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if gpu(Mode::default()).is_none() {
         return;
     }
@@ -76,6 +81,7 @@ fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
 
 #[test]
 fn no_block_is_handed_out_twice_in_real_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(probe) = gpu(Mode::default()) else { return };
     drop(probe);
     for path in corpus() {
@@ -103,6 +109,7 @@ fn no_block_is_handed_out_twice_in_real_memory() {
 /// The check itself: a policy that hands the same memory to everybody is caught.
 #[test]
 fn overlap_is_caught_on_the_device() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut device) = gpu(Mode::default()) else { return };
     let inner = Overlapping::new(&mut device);
     let work = WorkOptions { touch: true, busy: Busy::Never };

@@ -8,7 +8,7 @@ use crate::output::{Ending, Out};
 use anyhow::Context;
 use poolsim_core::units::ShowBytes;
 use poolsim_core::{Bytes, DeviceOp};
-use poolsim_real_backend::{calibrate, timer_cost};
+use poolsim_real_backend::calibrate;
 use poolsim_reports::quantity::{show_count, show_nanos};
 use poolsim_reports::table::{finish, numbers_right, plain_table};
 use poolsim_sim::DeviceProfile;
@@ -26,24 +26,23 @@ pub fn run(args: &CalibrateArgs, out: &mut Out) -> anyhow::Result<Ending> {
         Some(path) => Some(File::create(path).with_context(|| path.display().to_string())?),
         None => None,
     };
-    let before = gpu.timer_cost;
-    let samples = calibrate(gpu.index)?;
+    let measured = calibrate(gpu.index)?;
     let profile = ProfileFile {
         name: args.name.clone(),
-        provenance: provenance((before + timer_cost()) / 2.0, &gpu)?,
+        provenance: provenance(measured.timer_cost_ns, &gpu)?,
         device: gpu.caps.clone(),
         operations: tables::operations(),
-        call: tables::calls(&samples),
+        call: tables::calls(&measured.samples),
     };
     let text = format!(
         "# Made by `poolsim calibrate`; do not edit by hand.\n{}",
         toml::to_string(&profile).context("the profile cannot be written as TOML")?
     );
-    let measured = DeviceProfile::parse(&text)?;
+    let prices = DeviceProfile::parse(&text)?;
     match &mut file {
         Some(file) => {
             file.write_all(text.as_bytes())?;
-            out.write_all(beside(&measured, &DeviceProfile::h200()).as_bytes())?;
+            out.write_all(beside(&prices, &DeviceProfile::h200()).as_bytes())?;
         }
         None => out.write_all(text.as_bytes())?,
     }

@@ -18,7 +18,7 @@ use poolsim_reports::report::Target;
 use poolsim_reports::table::{self, Row};
 use poolsim_reports::{json, latency, prose, torch};
 use poolsim_sim::bound::Budget;
-use poolsim_sim::{DeviceProfile, Observer};
+use poolsim_sim::Observer;
 use poolsim_traces::export::write_torch_snapshot;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

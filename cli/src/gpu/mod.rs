@@ -13,7 +13,7 @@ use crate::output::Usage;
 use anyhow::Context as _;
 use poolsim_core::{Bytes, Device, DeviceCaps, DeviceError};
 use poolsim_real_backend::driver::{self, Machine};
-use poolsim_real_backend::{Context, CudaDevice, Mode, timer_cost};
+use poolsim_real_backend::{Context, CudaDevice, Mode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,8 +43,6 @@ pub struct Gpu {
     pub caps: DeviceCaps,
     /// The newest CUDA version that the driver supports.
     pub cuda: String,
-    /// Cost of reading the clock.
-    pub timer_cost: f64,
     context: Arc<Context>,
     stop: Arc<AtomicBool>,
 }
@@ -78,7 +76,6 @@ impl Gpu {
             index,
             caps: device.caps().clone(),
             cuda: machine.cuda,
-            timer_cost: timer_cost(),
             context: Arc::clone(device.context()),
             stop,
         })

@@ -7,7 +7,7 @@ mod whole;
 
 use crate::call::{Context, Result};
 use crate::kernels::Kernels;
-use crate::latency::Latency;
+use crate::latency::{Latency, timer_cost};
 use cudarc::driver::sys::CUstream;
 use poolsim_core::{Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -61,11 +61,20 @@ pub struct Sample {
     pub times: Latency,
 }
 
+/// What was measured on a GPU.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// The calls.
+    pub samples: Vec<Sample>,
+    /// Mean cost of reading the clock meanwhile, in nanoseconds.
+    pub timer_cost_ns: f64,
+}
+
 /// Measures every memory call on a GPU. Holds at most half of the memory that is free, and gives everything back.
 ///
 /// # Errors
 /// `Unsupported` without a driver, `Driver` if a call fails.
-pub fn calibrate(index: u32) -> Result<Vec<Sample>> {
+pub fn calibrate(index: u32) -> Result<Calibration> {
     let context = Context::new(index)?;
     let mut bench = Bench {
         stream: context.stream()?,
@@ -74,6 +83,7 @@ pub fn calibrate(index: u32) -> Result<Vec<Sample>> {
         room: context.memory()?.0 / 2,
         context,
         times: BTreeMap::new(),
+        timer_costs: vec![timer_cost()],
     };
     let result = bench.all();
     for stream in [bench.stream, bench.other] {
@@ -82,7 +92,12 @@ pub fn calibrate(index: u32) -> Result<Vec<Sample>> {
     }
     result?;
     let samples = bench.times.into_iter();
-    Ok(samples.map(|((call, state, bytes), times)| Sample { call, state, bytes, times }).collect())
+    Ok(Calibration {
+        samples: samples
+            .map(|((call, state, bytes), times)| Sample { call, state, bytes, times })
+            .collect(),
+        timer_cost_ns: bench.timer_costs.iter().sum::<f64>() / bench.timer_costs.len() as f64,
+    })
 }
 
 /// A GPU under measurement.
@@ -95,6 +110,8 @@ struct Bench {
     /// Bytes that may be held at once.
     room: Bytes,
     times: BTreeMap<(&'static str, State, Bytes), Latency>,
+    /// Cost of reading the clock, now and then: the processor's speed changes from one second to the next.
+    timer_costs: Vec<f64>,
 }
 
 impl Bench {
@@ -142,7 +159,8 @@ impl Bench {
 
     /// Waits until the driver has cleared what was given back: a request for memory that is not clear yet would take
     /// as long as clearing it.
-    fn rest(&self, given_back: Bytes) {
+    fn rest(&mut self, given_back: Bytes) {
+        self.timer_costs.push(timer_cost());
         std::thread::sleep(CLEARING * (given_back >> 30) as u32);
     }
 

@@ -135,7 +135,8 @@ mod tests {
         for &op in DeviceOp::ALL {
             assert_eq!(profile.cost(op, 2 << 20), 1000 + op as u64, "{}", op.name());
         }
-        assert_eq!(profile.cost(DeviceOp::Create, 20 << 20), 3000, "pages in a run");
+        // Histograms keep three digits.
+        assert_eq!(profile.cost(DeviceOp::Create, 20 << 20) / 10, 300, "pages in a run");
         let access = 1000 + DeviceOp::Access as u64;
         assert_eq!(profile.cost(DeviceOp::Access, 1 << 30), access, "not that of one page");
         assert!(text.contains("cudaMalloc, crowded"), "{text}");
