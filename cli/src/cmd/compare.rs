@@ -18,7 +18,7 @@ use parity::{Parity, Watcher};
 use poolsim_core::RunRecord;
 use poolsim_reports::data::Run;
 use poolsim_reports::json;
-use poolsim_sim::{DeviceProfile, Observer};
+use poolsim_sim::Observer;
 use serde_json::{Value, json};
 
 /// One policy, everywhere that it was asked for.
@@ -98,70 +98,59 @@ fn one(
     keep: bool,
     choice: &Choice,
 ) -> anyhow::Result<Compared> {
-    let mut kept = Vec::new();
-    let mut sim = None;
-    if in_sim {
-        let mut watcher = keep.then(keep::watcher);
-        let mut watchers: Vec<Box<dyn Observer + '_>> = Vec::new();
-        watchers.extend(watcher.as_mut().map(|w| Box::new(w) as Box<dyn Observer>));
-        let finished = setting.run(choice, &mut watchers, false)?;
-        drop(watchers);
-        if let Some(watcher) = watcher {
-            let keyframes = keep::keyframes(setting, choice, &finished)?;
-            kept.push(keep::run(choice, &finished, &watcher, keyframes));
-        }
-        sim = Some(finished.record);
-    }
-    let mut compared = Compared {
-        label: choice.label.clone(),
-        sim,
-        gpu: None,
-        distances: Vec::new(),
-        parity: None,
-        kept,
+    let mut compared = Compared { label: choice.label.clone(), ..Compared::default() };
+    let Some(on_gpu) = gpu else {
+        compared.sim = Some(simulate(setting, choice, keep, None, &mut compared.kept)?);
+        return Ok(compared);
     };
-    let Some(on_gpu) = gpu else { return Ok(compared) };
     let mut watcher = Watcher::new(choice);
     let mut curves = keep.then(keep::watcher);
     let mut watchers: Vec<Box<dyn Observer + '_>> = vec![Box::new(&mut watcher)];
     watchers.extend(curves.as_mut().map(|w| Box::new(w) as Box<dyn Observer>));
     let (finished, driver) = on_gpu.run(choice, &mut watchers, true)?;
     drop(watchers);
+    if in_sim {
+        let timer_cost = finished.record.measured.as_ref().map(|m| m.timer_cost_ns);
+        let sim = simulate(setting, choice, keep, timer_cost, &mut compared.kept)?;
+        compared.distances = distance::between(&sim, &finished.record);
+        compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, driver)?);
+        compared.sim = Some(sim);
+    }
     if let Some(curves) = curves {
         let mut run = keep::run(choice, &finished, &curves, Vec::new());
         run.label += " (GPU)";
         compared.kept.push(run);
     }
-    if let Some(sim) = &compared.sim {
-        compared.distances = distance::between(sim, &finished.record);
-    let mut compared = Compared { label: choice.label.clone(), ..Compared::default() };
-    let Some(on_gpu) = gpu else {
-        compared.sim = Some(setting.run(choice, &mut (), false)?.record);
-        return Ok(compared);
-    };
-    let mut watcher = Watcher::new(choice);
-    let (finished, driver) = on_gpu.run(choice, &mut watcher, true)?;
-    if in_sim {
-        let sim = simulate(setting, choice, &finished.record)?;
-        compared.distances = distance::between(&sim, &finished.record);
-        compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, driver)?);
-        compared.sim = Some(sim);
-    }
     compared.gpu = Some(finished.record);
     Ok(compared)
 }
 
-/// The simulation of a run on the GPU, with prices as the host is now.
-fn simulate(setting: &Setting<'_>, choice: &Choice, gpu: &RunRecord) -> anyhow::Result<RunRecord> {
+/// A run in simulation, with prices as on a host on which reading the clock costs so much, if that is known.
+fn simulate(
+    setting: &Setting<'_>,
+    choice: &Choice,
+    keep: bool,
+    timer_cost: Option<f64>,
+    kept: &mut Vec<Run>,
+) -> anyhow::Result<RunRecord> {
     let mut profile = setting.profile.clone();
-    let speed = gpu.measured.as_ref().and_then(|m| profile.at_speed_of(m.timer_cost_ns));
+    let speed = timer_cost.and_then(|ns| profile.at_speed_of(ns));
     let setting =
-        Setting { profile: &profile, initial_heap: setting.initial_heap.clone(), ..*setting };
-    let mut record = setting.run(choice, &mut (), false)?.record;
+        &Setting { profile: &profile, initial_heap: setting.initial_heap.clone(), ..*setting };
+    let mut watcher = keep.then(keep::watcher);
+    let mut watchers: Vec<Box<dyn Observer + '_>> = Vec::new();
+    watchers.extend(watcher.as_mut().map(|w| Box::new(w) as Box<dyn Observer>));
+    let mut finished = setting.run(choice, &mut watchers, false)?;
+    drop(watchers);
     if let Some(factor) = speed {
-        record.provenance.device_profile += &format!(", times {factor:.2} for this host's speed");
+        finished.record.provenance.device_profile +=
+            &format!(", times {factor:.2} for this host's speed");
     }
-    Ok(record)
+    if let Some(watcher) = watcher {
+        let keyframes = keep::keyframes(setting, choice, &finished)?;
+        kept.push(keep::run(choice, &finished, &watcher, keyframes));
+    }
+    Ok(finished.record)
 }
 
 fn warnings(compared: &Compared) -> impl Iterator<Item = (&str, &String)> {
