@@ -34,6 +34,15 @@ impl Flow {
         Ok(Flow { source: Box::new(TraceReader::new(Arc::new(trace))), tables })
     }
 
+    /// A trace that others read too: its events are not copied.
+    pub fn shared(trace: &Arc<Trace>) -> Flow {
+        let mut tables = OwnedTables::default();
+        tables.stacks = trace.stacks.clone();
+        tables.annotations.clone_from(&trace.annotations);
+        tables.initial_heap.clone_from(&trace.initial_heap);
+        Flow { source: Box::new(TraceReader::new(Arc::clone(trace))), tables }
+    }
+
     /// The whole trace in memory.
     ///
     /// # Errors
