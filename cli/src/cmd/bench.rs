@@ -7,6 +7,7 @@ use crate::output::{self, Ending, Out};
 use crate::runner::Setting;
 use poolsim_reports::json;
 use poolsim_reports::quantity::{show_count, show_nanos};
+use poolsim_reports::statistics;
 use poolsim_reports::table::{finish, numbers_right, plain_table};
 use poolsim_sim::observe::{Ooms, Totals};
 use poolsim_sim::{DeviceProfile, Placement, ReplayOptions, replay};
@@ -85,6 +86,11 @@ impl Timed {
         round.as_nanos() as f64 / self.events.max(1) as f64
     }
 
+    /// Nanoseconds per event of every round.
+    fn samples(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| self.ns_per_event(*round)).collect()
+    }
+
     fn min(&self) -> f64 {
         self.ns_per_event(self.rounds[0])
     }
@@ -101,12 +107,18 @@ fn document(results: &[Timed], reading: &Reading) -> Value {
             "label": t.label,
             "ns_per_event": t.min(),
             "ns_per_event_median": t.median(),
+            "ns_per_event_median_95": statistics::median(&t.samples()).map(|e| [e.low, e.high]),
             "events_per_second": 1e9 / t.min(),
             "events": t.events,
             "rounds": t.rounds.len(),
         })
     };
     let mut document = json::list("results", &results.iter().map(one).collect::<Vec<_>>());
+    let against = results.iter().skip(1).map(|t| {
+        let difference = statistics::difference(&results[0].samples(), &t.samples());
+        json!({ "label": t.label, "against": results[0].label, "difference": difference })
+    });
+    document["differences"] = against.collect();
     document["reading"] = json!({
         "file_bytes": reading.bytes,
         "open_ns": reading.open.as_nanos() as u64,
@@ -144,5 +156,11 @@ fn write(results: &[Timed], reading: &Reading, out: &mut Out) -> anyhow::Result<
     }
     numbers_right(&mut table);
     out.write_all(finish(&table).as_bytes())?;
+    for t in results.iter().skip(1) {
+        let difference = statistics::difference(&results[0].samples(), &t.samples());
+        let words = statistics::words(&results[0].label, &t.label, difference.as_ref());
+        writeln!(out)?;
+        out.write_all(output::paragraph(&words, 0).as_bytes())?;
+    }
     Ok(())
 }
