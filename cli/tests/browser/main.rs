@@ -151,3 +151,22 @@ fn a_narrow_page_does_not_scroll_sideways_and_says_why_a_request_was_refused() {
     );
     nothing_went_wrong(&browser);
 }
+
+#[test]
+fn the_peak_is_put_down_to_stacks_as_wide_as_their_bytes() {
+    let Some(mut browser) = browser(1280) else { return };
+    let folder = TempDir::new().unwrap();
+    let path = page(&folder, "frames/resnet50_amp.pickle.zst", &["recorded"]);
+    browser.open(&path);
+    keep_picture(&mut browser, "stacks");
+    let first =
+        browser.evaluate("document.querySelector('.icicle button').getAttribute('aria-label')");
+    assert!(first.as_str().unwrap().contains("100.0 % of the peak"), "{first}");
+    let wide = "[...document.querySelectorAll('.icicle button')].filter(b => b.style.top === '22px').reduce((sum, b) => sum + parseFloat(b.style.width), 0)";
+    let wide = browser.evaluate(wide).as_f64().unwrap();
+    assert!((95.0..100.01).contains(&wide), "the calls below the first fill {wide} % of it");
+    browser.evaluate("document.querySelectorAll('.icicle button')[1].click()");
+    let zoomed = browser.evaluate("document.querySelector('.icicle button').style.width");
+    assert_eq!(zoomed, json!("100%"));
+    nothing_went_wrong(&browser);
+}
