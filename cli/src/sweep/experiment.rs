@@ -3,6 +3,7 @@
 use crate::size::parse_size;
 use anyhow::{Context, anyhow, bail, ensure};
 use poolsim_core::Bytes;
+use poolsim_policies::Registry;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ pub struct Experiment {
     /// Traces, relative to the experiment's file. `*` and `?` stand for parts of names; a folder stands for nothing: name
     /// what is meant in it. `{seed}` stands for each seed.
     pub traces: Vec<String>,
-    /// Policies, as `--policy` takes them.
+    /// Policies, as `--policy` takes them; `*` is every policy that there is, with its defaults.
     #[serde(default)]
     pub policies: Vec<String>,
     /// Policies with several values for some parameters: every combination is a policy.
@@ -91,6 +92,9 @@ fn bound_steps() -> u64 {
     poolsim_sim::bound::DEFAULT_STEPS
 }
 
+/// The policy that means every one.
+const EVERY: &str = "*";
+
 /// The capacity that means all of the device.
 const DEVICE: &str = "device";
 
@@ -123,7 +127,13 @@ impl Experiment {
 
     /// Every policy, those of the grids written out, each once.
     pub fn specs(&self) -> Vec<String> {
-        let mut specs = self.policies.clone();
+        let mut specs = Vec::new();
+        for policy in &self.policies {
+            match policy.as_str() {
+                EVERY => specs.extend(Registry::builtin().defs().iter().map(|def| def.name.into())),
+                policy => specs.push(policy.into()),
+            }
+        }
         for grid in &self.grid {
             let mut rows = vec![grid.policy.clone()];
             for (key, values) in &grid.params {

@@ -81,7 +81,42 @@ pub fn text(plan: &Plan, results: &Results) -> String {
         text.push('\n');
         text += &one_table(&rows);
     }
+    if plan.traces.len() > 1 {
+        text += &summary(plan, results);
+    }
     text
+}
+
+/// The policies over all traces and capacities.
+fn summary(plan: &Plan, results: &Results) -> String {
+    let mut labels: Vec<&str> = Vec::new();
+    for cell in &plan.cells {
+        if !labels.contains(&cell.policy.as_str()) {
+            labels.push(&cell.policy);
+        }
+    }
+    let mut table = plain_table();
+    let heads =
+        ["policy", "runs", "refused\nrequests", "median\nabove bound", "worst\nabove bound"];
+    table.set_header(heads);
+    for label in labels {
+        let rows = results.iter().flatten().filter(|row| row["label"] == label);
+        let rows: Vec<&Value> = rows.filter(|row| row["error"].is_null()).collect();
+        let refused = rows.iter().filter(|row| row["metrics"]["ooms"] != 0).count();
+        let mut over: Vec<f64> =
+            rows.iter().filter_map(|row| row["metrics"]["over_bound"].as_f64()).collect();
+        over.sort_by(f64::total_cmp);
+        let show = |over: Option<&f64>| over.map_or("-".into(), |x| format!("{:.1} %", x * 100.0));
+        table.add_row([
+            label.replace(',', ",\n"),
+            rows.len().to_string(),
+            refused.to_string(),
+            show(over.get(over.len().saturating_sub(1) / 2)),
+            show(over.last()),
+        ]);
+    }
+    numbers_right(&mut table);
+    format!("\nOver all runs; those that refused requests have no distance\n{}", finish(&table))
 }
 
 fn one_table(rows: &[&Value]) -> String {
