@@ -20,7 +20,8 @@ fn recorded(trace: &str, name: &str) -> u64 {
 #[test]
 fn every_run_describes_itself_and_holds_every_metric() {
     let file = corpus(GPT2);
-    let document = json(&["replay", &file, "-p", "recorded", "-p", "expandable", "--json"], 0);
+    let args = ["replay", &file, "-p", "recorded", "-p", "expandable", "--bound", "--json"];
+    let document = json(&args, 0);
     let runs = document["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2);
     for run in runs {
