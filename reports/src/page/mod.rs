@@ -1,7 +1,7 @@
 //! One self-contained HTML page: no network, nothing to install.
 //!
 //! Words, tables and bars are written here, so that they are there without scripts, for print and for screen readers.
-//! Curves, the address space and the icicle are drawn in the browser from a compressed [payload].
+//! Curves, the address space and the icicle are drawn in the browser from a compressed payload.
 
 mod ooms;
 mod payload;
