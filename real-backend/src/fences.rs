@@ -60,6 +60,11 @@ impl Fences {
         self.holding = Some(slot).filter(|_| !self.real);
     }
 
+    /// Whether a free is under way whose completion the trace knows.
+    pub(crate) fn holding(&self) -> bool {
+        self.holding.is_some()
+    }
+
     pub(crate) fn end_hold(&mut self) {
         self.holding = None;
     }
@@ -117,18 +122,21 @@ impl Fences {
             let _ = self.context.is_done(event);
         }
         self.events.append(&mut self.unqueried);
-        for stream in self.open.keys().copied().collect::<Vec<_>>() {
-            while let Some(&front) = self.open[&stream].front() {
-                if front.held.is_some() {
-                    break;
+        for queue in self.open.values_mut() {
+            let mut at = 0;
+            // A fence that the trace holds back does not hold back those behind it: only its own free is not complete.
+            while let Some(&fence) = queue.get(at) {
+                if fence.held.is_some() {
+                    at += 1;
+                    continue;
                 }
                 queries += 1;
-                if !self.context.is_done(front.event).unwrap_or(true) {
+                if !self.context.is_done(fence.event).unwrap_or(true) {
                     break;
                 }
-                self.open.get_mut(&stream).expect("the stream was just there").pop_front();
-                self.passed.push(front.id);
-                self.events.push(front.event);
+                queue.remove(at);
+                self.passed.push(fence.id);
+                self.events.push(fence.event);
             }
         }
         self.reported.extend(&self.passed);

@@ -413,6 +413,11 @@ impl Device for CudaDevice {
         Ok(())
     }
 
+    /// With recorded completions as in simulation: work goes on only behind a free whose completion the trace knows.
+    fn idle(&mut self, _: StreamId) -> bool {
+        !self.mode.real_fences && !self.fences.holding()
+    }
+
     fn charge(&mut self, op: DeviceOp, calls: u64, bytes: Bytes) {
         self.ledger.charge_many(op, calls, bytes, 0);
     }
