@@ -2,8 +2,8 @@
 
 use poolsim_core::stack::StackId;
 use poolsim_core::{
-    AllocRequest, BlockId, BlockState, BlockView, Bytes, DevAddr, Grant, HeapVisitor, PoolId,
-    PoolStats, RangeView, Slot, StreamId,
+    AllocError, AllocRequest, BlockId, BlockState, BlockView, Bytes, DevAddr, DeviceError, Grant,
+    HeapVisitor, OomCause, PoolId, PoolStats, RangeView, Slot, StreamId,
 };
 
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct LiveBlocks {
 }
 
 impl LiveBlocks {
-    pub(crate) fn add(&mut self, addr: DevAddr, req: &AllocRequest) -> Grant {
+    fn add(&mut self, addr: DevAddr, req: &AllocRequest) -> Grant {
         let live =
             Live { addr, size: req.size, stream: req.stream, uses: Vec::new(), slot: req.slot };
         let id = self.unused.pop().unwrap_or_else(|| {
@@ -35,6 +35,33 @@ impl LiveBlocks {
         self.blocks[id as usize] = Some(live);
         self.stats.requested.add(req.size);
         Grant { block: BlockId(id), addr, size: req.size }
+    }
+
+    /// What becomes of a request that the driver answered.
+    pub(crate) fn answer(
+        &mut self,
+        req: &AllocRequest,
+        answer: Result<DevAddr, DeviceError>,
+    ) -> Result<Grant, AllocError> {
+        match answer {
+            Ok(addr) => Ok(self.add(addr, req)),
+            Err(DeviceError::OutOfMemory { .. }) => {
+                Err(self.refuse(req.size, OomCause::DeviceFull))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Counts a refused request.
+    pub(crate) fn refuse(&mut self, requested: Bytes, cause: OomCause) -> AllocError {
+        self.stats.ooms += 1;
+        AllocError::OutOfMemory {
+            requested,
+            rounded: requested,
+            reserved: self.stats.reserved.current,
+            largest_free: 0,
+            cause,
+        }
     }
 
     pub(crate) fn take(&mut self, block: BlockId) -> Live {

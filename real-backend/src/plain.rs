@@ -53,17 +53,6 @@ impl DriverMalloc {
             self.live.set_held(held, reserved);
         }
     }
-
-    fn refuse(&mut self, requested: Bytes, cause: OomCause) -> AllocError {
-        self.live.stats.ooms += 1;
-        AllocError::OutOfMemory {
-            requested,
-            rounded: requested,
-            reserved: self.live.stats.reserved.current,
-            largest_free: 0,
-            cause,
-        }
-    }
 }
 
 impl Metered for DriverMalloc {
@@ -84,22 +73,14 @@ impl Policy for DriverMalloc {
     fn malloc(&mut self, _: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
         let reserved = self.live.stats.reserved.current;
         if self.limit.is_some_and(|limit| reserved.saturating_add(req.size) > limit) {
-            return Err(self.refuse(req.size, OomCause::Limit));
+            return Err(self.live.refuse(req.size, OomCause::Limit));
         }
         let start = Instant::now();
         let result = self.context.alloc(req.size);
         self.allocs.since(start);
-        match result {
-            Ok(addr) => {
-                let grant = self.live.add(addr, &req);
-                self.refresh();
-                Ok(grant)
-            }
-            Err(DeviceError::OutOfMemory { .. }) => {
-                Err(self.refuse(req.size, OomCause::DeviceFull))
-            }
-            Err(e) => Err(e.into()),
-        }
+        let answered = self.live.answer(&req, result);
+        self.refresh();
+        answered
     }
 
     /// `cudaFree` waits for the work of every stream by itself.

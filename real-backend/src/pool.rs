@@ -126,18 +126,6 @@ impl DriverPool {
         }
     }
 
-    fn refuse(&mut self, requested: Bytes, cause: OomCause) -> AllocError {
-        self.live.stats.ooms += 1;
-        self.refresh();
-        AllocError::OutOfMemory {
-            requested,
-            rounded: requested,
-            reserved: self.live.stats.reserved.current,
-            largest_free: 0,
-            cause,
-        }
-    }
-
     fn queue_free(&mut self, block: &Live) -> Result<(), DeviceError> {
         let own = self.streams.get(block.stream)?;
         if block.uses.is_empty() {
@@ -187,24 +175,16 @@ impl Metered for DriverPool {
 impl Policy for DriverPool {
     fn malloc(&mut self, _: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
         let held = self.live.stats.requested.current;
-        if self.options.limit.is_some_and(|limit| held + req.size > limit) {
-            return Err(self.refuse(req.size, OomCause::Limit));
+        if self.options.limit.is_some_and(|limit| held.saturating_add(req.size) > limit) {
+            return Err(self.live.refuse(req.size, OomCause::Limit));
         }
         let stream = self.streams.get(req.stream)?;
         let start = Instant::now();
         let result = self.context.pool_alloc(self.pool, req.size, stream);
         self.allocs.since(start);
-        match result {
-            Ok(addr) => {
-                let grant = self.live.add(addr, &req);
-                self.refresh();
-                Ok(grant)
-            }
-            Err(DeviceError::OutOfMemory { .. }) => {
-                Err(self.refuse(req.size, OomCause::DeviceFull))
-            }
-            Err(e) => Err(e.into()),
-        }
+        // First: a refusal states what the pool holds, which a failed call may have changed.
+        self.refresh();
+        self.live.answer(&req, result)
     }
 
     fn free(&mut self, dev: &mut dyn Device, block: BlockId) {

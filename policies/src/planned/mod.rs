@@ -147,7 +147,7 @@ pub struct Planned {
     plan: Option<Plan>,
     /// The learner's number and size of the request that each block serves.
     numbers: Vec<(u64, Bytes)>,
-    /// Large requests are served by the driver for now.
+    /// While an iteration is learned: large requests go to the driver.
     by_driver: bool,
     served: Served,
 }

@@ -3,6 +3,7 @@
 mod ranges;
 mod target;
 
+use self::ranges::{Mapping, Page, Physical, RangeState};
 use crate::call::{Context, Result};
 use crate::fences::Fences;
 use crate::gates::Gates;
@@ -28,35 +29,6 @@ pub struct Mode {
     pub real_fences: bool,
     /// Keep the decision log.
     pub keep_log: bool,
-}
-
-#[derive(Debug)]
-struct RangeState {
-    range: Range,
-    backing: Backing,
-    /// Mappings by offset.
-    mapped: BTreeMap<Bytes, Mapping>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Mapping {
-    len: Bytes,
-    page: Page,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Page {
-    /// Made by `populate`: goes with its mapping.
-    Own(u64),
-    /// Made by `create`.
-    Shared(PageId),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Physical {
-    handle: u64,
-    size: Bytes,
-    mappings: u32,
 }
 
 /// A GPU. Owns every range, page, stream and event that it handed out and gives them back when it is dropped.

@@ -1,9 +1,39 @@
 //! What is mapped where: checks before the driver is asked.
 
-use super::{CudaDevice, Mapping, RangeState, illegal};
+use super::{CudaDevice, illegal};
 use crate::call::Result;
 use poolsim_core::device::show_range;
-use poolsim_core::{Backing, Bytes, DevAddr, RangeId};
+use poolsim_core::{Backing, Bytes, DevAddr, PageId, Range, RangeId};
+use std::collections::BTreeMap;
+
+#[derive(Debug)]
+pub(super) struct RangeState {
+    pub(super) range: Range,
+    pub(super) backing: Backing,
+    /// Mappings by offset.
+    pub(super) mapped: BTreeMap<Bytes, Mapping>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mapping {
+    pub(super) len: Bytes,
+    pub(super) page: Page,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Page {
+    /// Made by `populate`: goes with its mapping.
+    Own(u64),
+    /// Made by `create`.
+    Shared(PageId),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Physical {
+    pub(super) handle: u64,
+    pub(super) size: Bytes,
+    pub(super) mappings: u32,
+}
 
 impl CudaDevice {
     pub(super) fn range(&mut self, id: RangeId) -> Result<&mut RangeState> {
