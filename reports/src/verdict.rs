@@ -129,6 +129,11 @@ pub fn not_measured(set: &RunSet) -> Vec<String> {
                 .into(),
         );
     }
+    lines.push(
+        "Which rule of a policy costs how much, and on how little memory the job would live, are not on this page: \
+         `poolsim waterfall` and `poolsim frontier` measure that."
+            .into(),
+    );
     let digests: std::collections::BTreeSet<&str> =
         runs.iter().map(|run| run.record.provenance.trace_digest.as_str()).collect();
     if digests.len() > 1 {

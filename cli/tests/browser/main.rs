@@ -139,7 +139,8 @@ fn a_page_is_read_sorted_zoomed_and_recoloured() {
 fn a_narrow_page_does_not_scroll_sideways_and_says_why_a_request_was_refused() {
     let Some(mut browser) = browser(400) else { return };
     let folder = TempDir::new().unwrap();
-    let path = page(&folder, "default/unet_multires-lim12.5.pickle.zst", &["recorded"]);
+    let path =
+        page(&folder, "default/unet_multires-lim12.5.pickle.zst", &["recorded", "expandable"]);
     browser.open(&path);
     keep_picture(&mut browser, "narrow");
     assert_eq!(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), json!(true));
