@@ -101,7 +101,7 @@ def page(args):
     yield "# How fast"
     yield ""
     yield provenance()
-    yield f"Made by `scripts/measure-speed.py`; times are the best of 20 rounds on one core, metrics on."
+    yield "Made by `scripts/measure-speed.py`; times are the best of 20 rounds on one core, metrics on."
     yield ""
     yield "## Replay of recordings under their own settings"
     yield ""
