@@ -37,6 +37,17 @@ fn script(moves: &[u32]) -> Script {
     script
 }
 
+/// One halving is not always enough: later keyframes may hold more blocks than those that were dropped.
+#[test]
+fn keyframes_are_thinned_until_they_fit() {
+    let script = script(&[0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 6, 5, 0, 0, 0, 1, 3, 0, 2]);
+    let mut frames = Keyframes::new(9, 4, vec![(9, Moment::Peak)]);
+    run(&script, &mut frames);
+    let frames = frames.into_frames();
+    let regular = frames.iter().filter(|f| f.moment == Moment::Regular);
+    assert!(regular.map(|f| f.lives.len()).sum::<usize>() <= 4);
+}
+
 proptest! {
     /// Each point holds all calls up to its last event, and the points are evenly wide.
     #[test]

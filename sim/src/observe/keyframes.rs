@@ -18,7 +18,8 @@ struct Holder {
 /// Writes the heap down at a bounded number of equally distant events and at the moments that are named.
 ///
 /// Space is bounded by the trace's live allocations and by `blocks`: when the regular keyframes hold more blocks than
-/// that, every second one is dropped and the distance doubles. Named moments are always kept.
+/// that, every second one is dropped and the distance doubles, until they fit or only the first event's is left. Named
+/// moments are always kept.
 pub struct Keyframes {
     stride: u64,
     blocks: usize,
@@ -58,6 +59,10 @@ impl Keyframes {
             self.holders.resize(slot.index() + 1, Holder::default());
         }
         &mut self.holders[slot.index()]
+    }
+
+    fn has_regular_after_the_first_event(&self) -> bool {
+        self.frames.iter().any(|f| f.moment == Moment::Regular && f.event > 0)
     }
 
     #[cold]
@@ -137,7 +142,7 @@ impl Observer for Keyframes {
         }
         let (event, at) = (step.index, step.event.at);
         self.frames.push(Keyframe { event, at, moment, heap: image, lives });
-        if self.held > self.blocks {
+        while self.held > self.blocks && self.has_regular_after_the_first_event() {
             self.thin();
         }
     }
