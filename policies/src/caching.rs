@@ -14,7 +14,7 @@ use poolsim_core::{
 /// A malloc runs: round, settle deferred frees, place; if nothing fits, give back what is surplus and grow; if
 /// the device is full, wait for deferred frees and place again, give back what reclaim chooses and grow
 /// again, until nothing more can be given back; then it is out of memory. A free merges the block with its
-/// free neighbours, or waits for the other streams that used it. Blocks serve only the stream and pool that
+/// free neighbours as placement has it, or waits for the other streams that used it. Blocks serve only the stream and pool that
 /// their range was taken for. Ranges of a private pool stay until its owner is gone; the pool flags
 /// `no_split` and `use_on_oom` change nothing here.
 pub struct Caching<R, P, G, X> {
@@ -65,12 +65,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
     #[inline]
     fn put_back(&mut self, dev: &mut dyn Device, block: BlockId) {
         self.arena.vacate(block);
-        let (prev, next) = self.arena.free_neighbours(block);
-        for neighbour in [prev, next].into_iter().flatten() {
-            self.place.remove(&self.arena, neighbour);
-        }
-        let whole = self.arena.merge(block, prev, next);
-        self.place.insert(&self.arena, whole);
+        self.place.take_up(&mut self.arena, block);
         self.trim(dev, 0);
     }
 
@@ -188,7 +183,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Caching<R, P, G, X> {
         {
             self.calls += 1;
             if self.calls <= 512 || self.calls.is_multiple_of(1024) {
-                self.arena.check(true);
+                self.arena.check(self.place.coalesces());
             }
         }
     }
@@ -209,7 +204,7 @@ impl<R: Rounding, P: Placement, G: Growth, X: Reclaim> Policy for Caching<R, P, 
             None => self.obtain(dev, size, lane, req.size)?,
         };
         if let Some(rest) = self.arena.occupy(block, size, &req) {
-            self.place.insert(&self.arena, rest);
+            self.place.take_up_rest(&mut self.arena, rest);
         }
         self.checked();
         Ok(self.arena.grant(block))

@@ -6,6 +6,7 @@
 
 pub mod arena;
 pub mod best_fit;
+pub mod buddy;
 pub mod bump;
 pub mod caching;
 pub mod compose;
@@ -29,6 +30,7 @@ pub mod scaffold;
 pub mod spec;
 pub mod stage;
 pub mod stitch;
+pub mod tlsf;
 
 pub use divisions::Divisions;
 pub use params::{Effect, ParamDef, ParamDefault, ParamKind, ParamValue, Params};

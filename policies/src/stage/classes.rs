@@ -2,7 +2,7 @@
 
 use poolsim_core::Bytes;
 
-/// Sizes below this share the classes of the smallest octave.
+/// Sizes below this share the classes of the smallest octave; no block is smaller.
 const SMALLEST_LOG: u32 = 8;
 /// Octaves from 256 bytes up to the largest possible size.
 const OCTAVES: usize = (64 - SMALLEST_LOG) as usize;
@@ -19,6 +19,14 @@ pub fn class_of(size: Bytes, bits: u32) -> usize {
     let log = size.ilog2();
     let step = (size >> (log - bits)) & ((1 << bits) - 1);
     (((log - SMALLEST_LOG) as usize) << bits) | step as usize
+}
+
+/// The lowest class all of whose blocks have at least `size` bytes.
+#[inline]
+pub fn class_from(size: Bytes, bits: u32) -> usize {
+    let size = size.max(1 << SMALLEST_LOG);
+    let step = 1 << (size.ilog2() - bits);
+    class_of(size.saturating_add(step - 1), bits)
 }
 
 /// A set of classes that finds the next member upwards.
@@ -93,6 +101,15 @@ mod tests {
     }
 
     proptest! {
+        /// By the definition: a block is in that class or above if its class has no smaller blocks than asked for.
+        #[test]
+        fn a_class_is_sure_from_its_lower_end(log in 8u32..40, part: u64, bits in 0u32..6) {
+            let size = (1u64 << log) + part % (1 << log);
+            let own = class_of(size, bits);
+            let lowest = size == 256 || class_of(size - 1, bits) < own;
+            prop_assert_eq!(class_from(size, bits), if lowest { own } else { own + 1 });
+        }
+
         #[test]
         fn the_set_agrees_with_a_sorted_set(ops in prop::collection::vec((any::<bool>(), 0usize..1792), 0..200)) {
             let (mut set, mut model) = (ClassSet::new(1792), BTreeSet::new());

@@ -126,8 +126,8 @@ pub const GROWTHS: &[StageDef<dyn Growth>] = &[
     StageDef {
         name: "chunk",
         summary: "chunks of grow.chunk, or what is needed if that is more",
-        params: &[CHUNK],
-        build: |p: &Params| Box::new(Chunks(p.bytes(CHUNK.key))),
+        params: &[GROW_CHUNK],
+        build: |p: &Params| Box::new(Chunks(p.bytes(GROW_CHUNK.key))),
     },
     StageDef {
         name: "double",
@@ -156,7 +156,8 @@ const fn size(key: &'static str, default: &'static str, doc: &'static str) -> Pa
 
 /// `grow.unit`.
 pub const GROW_UNIT: ParamDef = size("grow.unit", "2MiB", "Ranges are multiples of this.");
-const CHUNK: ParamDef = size("grow.chunk", "64MiB", "Size of a range.");
+/// `grow.chunk`.
+pub const GROW_CHUNK: ParamDef = size("grow.chunk", "64MiB", "Size of a range.");
 const FIRST: ParamDef = size("grow.first", "2MiB", "Size of the first range.");
 const MAX: ParamDef = size("grow.max", "1GiB", "Size that ranges do not grow past.");
 const FACTOR: ParamDef = ParamDef {

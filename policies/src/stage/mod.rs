@@ -3,6 +3,7 @@
 //! A stage is a row in its file's table: a name, its parameters, and how it is made. Adding one touches
 //! that file alone; `compose` then knows it.
 
+pub mod bins;
 pub mod classes;
 pub mod first_fit;
 pub mod growth;

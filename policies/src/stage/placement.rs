@@ -1,10 +1,11 @@
 //! Which free block serves a request.
 
 use super::StageDef;
-use super::classes::{ClassSet, class_count, class_of};
+use super::bins::Bins;
 use super::first_fit::AddressIndex;
 use super::size_index::{Nodes, SizeIndex};
 use crate::arena::{Arena, LaneId};
+use crate::params::{Effect, ParamDef, ParamDefault, ParamKind};
 use poolsim_core::{BlockId, Bytes};
 
 /// An index over the free blocks of an [`Arena`].
@@ -20,6 +21,29 @@ pub trait Placement: Send {
     fn remove(&mut self, arena: &Arena, block: BlockId);
     /// Size of the lane's largest free block, 0 if it has none. Asked when a request is refused.
     fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes;
+
+    /// Takes up a block that is free and in no index: joined with its free neighbours. A rule that keeps some
+    /// neighbours apart does so here, and must still call [`Arena::merge`] once, which marks idle ranges.
+    #[inline]
+    fn take_up(&mut self, arena: &mut Arena, block: BlockId) {
+        let (prev, next) = arena.free_neighbours(block);
+        for neighbour in [prev, next].into_iter().flatten() {
+            self.remove(arena, neighbour);
+        }
+        let whole = arena.merge(block, prev, next);
+        self.insert(arena, whole);
+    }
+
+    /// Takes up what is left behind a block that was put to use: as one block, unless the rule cuts it further.
+    #[inline]
+    fn take_up_rest(&mut self, arena: &mut Arena, rest: BlockId) {
+        self.insert(arena, rest);
+    }
+
+    /// Whether free neighbours always join.
+    fn coalesces(&self) -> bool {
+        true
+    }
 }
 
 impl<T: Placement + ?Sized> Placement for Box<T> {
@@ -35,11 +59,20 @@ impl<T: Placement + ?Sized> Placement for Box<T> {
     fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes {
         (**self).largest(arena, lane)
     }
+    fn take_up(&mut self, arena: &mut Arena, block: BlockId) {
+        (**self).take_up(arena, block);
+    }
+    fn take_up_rest(&mut self, arena: &mut Arena, rest: BlockId) {
+        (**self).take_up_rest(arena, rest);
+    }
+    fn coalesces(&self) -> bool {
+        (**self).coalesces()
+    }
 }
 
 /// One index for each lane, made when the lane first has a free block.
 #[derive(Clone, Debug)]
-struct ByLane<T>(Vec<Option<Box<T>>>);
+pub(super) struct ByLane<T>(Vec<Option<Box<T>>>);
 
 impl<T> Default for ByLane<T> {
     fn default() -> Self {
@@ -47,23 +80,31 @@ impl<T> Default for ByLane<T> {
     }
 }
 
-impl<T: Default> ByLane<T> {
+impl<T> ByLane<T> {
     #[inline]
     fn get(&mut self, lane: LaneId) -> Option<&mut T> {
         self.0.get_mut(lane.0 as usize)?.as_deref_mut()
     }
 
-    fn peek(&self, lane: LaneId) -> Option<&T> {
+    pub(super) fn peek(&self, lane: LaneId) -> Option<&T> {
         self.0.get(lane.0 as usize)?.as_deref()
     }
 
     #[inline]
-    fn get_or_make(&mut self, lane: LaneId) -> &mut T {
+    pub(super) fn get_or_make_with(&mut self, lane: LaneId, make: impl FnOnce() -> T) -> &mut T {
         let i = lane.0 as usize;
         if i >= self.0.len() {
             self.0.resize_with(i + 1, || None);
         }
-        self.0[i].get_or_insert_default()
+        self.0[i].get_or_insert_with(|| Box::new(make()))
+    }
+
+    #[inline]
+    fn get_or_make(&mut self, lane: LaneId) -> &mut T
+    where
+        T: Default,
+    {
+        self.get_or_make_with(lane, T::default)
     }
 }
 
@@ -154,95 +195,6 @@ impl Placement for FirstFit {
     }
 }
 
-const BIN_BITS: u32 = 3;
-/// How many blocks of the request's own bin are looked at.
-const BIN_TRIES: usize = 8;
-const END: BlockId = BlockId(u32::MAX);
-
-/// Bins of sizes, eight an octave, the block freed last first. The request's own bin may hold blocks that are too
-/// small: its first eight are looked at. Then the next bin that has any serves with its first block. At
-/// most a constant number of steps, for up to an eighth more memory in the chosen block.
-#[derive(Clone, Debug, Default)]
-pub struct Bins {
-    links: Vec<(BlockId, BlockId)>,
-    lanes: ByLane<BinHeads>,
-}
-
-#[derive(Clone, Debug)]
-struct BinHeads {
-    heads: Vec<BlockId>,
-    used: ClassSet,
-}
-
-impl Default for BinHeads {
-    fn default() -> Self {
-        let count = class_count(BIN_BITS);
-        BinHeads { heads: vec![END; count], used: ClassSet::new(count) }
-    }
-}
-
-impl Bins {
-    /// The blocks of a bin from its head on.
-    fn bin(&self, head: Option<BlockId>) -> impl Iterator<Item = BlockId> {
-        let some = |b: BlockId| (b != END).then_some(b);
-        std::iter::successors(head.and_then(some), move |b| some(self.links[b.index()].1))
-    }
-
-    fn unlink(&mut self, arena: &Arena, block: BlockId) {
-        let bins = self.lanes.get_or_make(arena.lane_of(block));
-        let class = class_of(arena.size(block), BIN_BITS);
-        let (prev, next) = self.links[block.index()];
-        if prev == END {
-            bins.heads[class] = next;
-            if next == END {
-                bins.used.remove(class);
-            }
-        } else {
-            self.links[prev.index()].1 = next;
-        }
-        if next != END {
-            self.links[next.index()].0 = prev;
-        }
-    }
-}
-
-impl Placement for Bins {
-    fn take(&mut self, arena: &Arena, size: Bytes, lane: LaneId) -> Option<BlockId> {
-        let bins = self.lanes.peek(lane)?;
-        let own = class_of(size, BIN_BITS);
-        let above = bins.used.at_least(own + 1).map(|c| bins.heads[c]);
-        let first = Some(bins.heads[own]);
-        let fits = self.bin(first).take(BIN_TRIES).find(|&b| arena.size(b) >= size);
-        let block = fits.or(above)?;
-        self.unlink(arena, block);
-        Some(block)
-    }
-
-    fn insert(&mut self, arena: &Arena, block: BlockId) {
-        if block.index() >= self.links.len() {
-            self.links.resize(block.index() + 1, (END, END));
-        }
-        let bins = self.lanes.get_or_make(arena.lane_of(block));
-        let class = class_of(arena.size(block), BIN_BITS);
-        let next = std::mem::replace(&mut bins.heads[class], block);
-        bins.used.insert(class);
-        self.links[block.index()] = (END, next);
-        if next != END {
-            self.links[next.index()].0 = block;
-        }
-    }
-
-    fn remove(&mut self, arena: &Arena, block: BlockId) {
-        self.unlink(arena, block);
-    }
-
-    fn largest(&self, arena: &Arena, lane: LaneId) -> Bytes {
-        let Some(bins) = self.lanes.peek(lane) else { return 0 };
-        let first = bins.used.highest().map(|class| bins.heads[class]);
-        self.bin(first).map(|b| arena.size(b)).max().unwrap_or(0)
-    }
-}
-
 /// The placement stages.
 pub const PLACEMENTS: &[StageDef<dyn Placement>] = &[
     StageDef {
@@ -267,9 +219,25 @@ pub const PLACEMENTS: &[StageDef<dyn Placement>] = &[
         name: "bins",
         summary: "bins of eight sizes an octave, last freed first, in constant time",
         params: &[],
-        build: |_| Box::new(Bins::default()),
+        build: |_| Box::new(Bins::quick()),
+    },
+    StageDef {
+        name: "tlsf",
+        summary: "two-level segregated lists, 2^place.sli an octave, last freed first, in constant time",
+        params: &[SLI],
+        build: |p| Box::new(Bins::tlsf(p.uint(SLI.key) as u32)),
     },
 ];
+
+/// `place.sli`.
+pub const SLI: ParamDef = ParamDef {
+    key: "place.sli",
+    kind: ParamKind::UInt { min: 0, max: 5 },
+    default: ParamDefault::Is("5"),
+    unit: "",
+    doc: "Second-level index: 2^sli lists between two powers of two.",
+    effect: Effect::Simulated,
+};
 
 #[cfg(test)]
 #[path = "placement_tests.rs"]

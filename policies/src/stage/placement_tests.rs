@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::params::Params;
+use crate::stage::classes::class_of;
 use poolsim_core::units::MIB;
 use poolsim_core::{AllocRequest, DevAddr, PoolId, Slot, StreamId};
 use poolsim_sim::{DeviceProfile, SimConfig, SimDevice};
 use proptest::prelude::*;
+use std::cmp::Reverse;
 
 /// A free block, as the scan sees it: size, address, and when it was put in.
 type Seen = (Bytes, DevAddr, u64, BlockId);
@@ -16,16 +18,22 @@ fn scan(rule: &str, free: &[Seen], size: Bytes) -> Option<BlockId> {
     let chosen = match rule {
         "best" => fits().min_by_key(|s| (s.0, s.1)),
         "first" => fits().min_by_key(|s| s.1),
-        "worst" => fits().min_by_key(|s| (std::cmp::Reverse(s.0), s.1)),
+        "worst" => fits().min_by_key(|s| (Reverse(s.0), s.1)),
         "bins" => {
-            let class = |s: Bytes| class_of(s, BIN_BITS);
+            let class = |s: Bytes| class_of(s, 3);
             let mut own: Vec<&Seen> = free.iter().filter(|s| class(s.0) == class(size)).collect();
-            own.sort_by_key(|s| std::cmp::Reverse(s.2));
+            own.sort_by_key(|s| Reverse(s.2));
             let above = free.iter().filter(|s| class(s.0) > class(size));
             own.into_iter()
-                .take(BIN_TRIES)
+                .take(8)
                 .find(|s| s.0 >= size)
-                .or_else(|| above.min_by_key(|s| (class(s.0), std::cmp::Reverse(s.2))))
+                .or_else(|| above.min_by_key(|s| (class(s.0), Reverse(s.2))))
+        }
+        "tlsf" => {
+            // Lists by their lower ends, as M. Masmano et al. write them: a power of two, and a 32nd of it.
+            let lower_end = |s: Bytes| s & !((1 << s.ilog2()) / 32 - 1);
+            let sure = free.iter().filter(|s| lower_end(s.0) >= size);
+            sure.min_by_key(|s| (lower_end(s.0), Reverse(s.2)))
         }
         _ => panic!("write the scan for the placement `{rule}`"),
     };
