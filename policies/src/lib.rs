@@ -6,6 +6,7 @@
 
 pub mod arena;
 pub mod best_fit;
+pub mod bfc;
 pub mod buddy;
 pub mod bump;
 pub mod caching;

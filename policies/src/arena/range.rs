@@ -166,6 +166,11 @@ impl Arena {
         self.lanes.number(stream, pool)
     }
 
+    /// How many lanes there are; their numbers are below that.
+    pub fn lanes(&self) -> u32 {
+        self.lanes.lanes.len() as u32
+    }
+
     /// What a lane is.
     pub fn lane(&self, lane: LaneId) -> Lane {
         self.lanes.lanes[lane.0 as usize]
