@@ -4,41 +4,78 @@
 //! capacity makes it release and place otherwise), so the capacities around the found one are tried too.
 
 use crate::choice::Choice;
-use crate::runner::Setting;
+use crate::load::Loaded;
+use crate::runner::{Setting, Verdict};
+use poolsim_core::metric::name;
 use poolsim_core::record::OomRecord;
-use poolsim_core::{Bytes, TraceError};
-use poolsim_sim::{Observer, Placement, ReplayOptions, Step, replay};
+use poolsim_core::{Bytes, RunRecord, TraceError};
+use poolsim_reports::data::{Frontier, Tight};
+use poolsim_sim::bound::Bounds;
+use poolsim_sim::{DeviceProfile, Observer, Placement, ReplayOptions, Step, replay};
 use std::collections::BTreeMap;
 
 /// What was found out of one policy.
-pub struct Frontier {
-    /// The smallest capacity, of those that were tried, on which the job lives; `None` if it does not live at all.
-    pub smallest: Option<Bytes>,
-    /// The smallest capacity from which on every capacity that was tried suffices.
-    pub safe: Option<Bytes>,
-    /// The first request that is refused one granule below `smallest` (or with all memory, if the job does not live).
+pub struct Found {
+    /// Every capacity that was tried, and what it costs to run on the smallest sufficient one.
+    pub frontier: Frontier,
+    /// The first request that is refused one granule below the smallest sufficient capacity (or with all memory, if the job
+    /// does not live).
     pub fails: Option<OomRecord>,
-    /// Every capacity that was tried, and whether the job lived.
-    pub tried: BTreeMap<Bytes, bool>,
+    /// The run with all of the device's memory.
+    pub free: RunRecord,
+    /// The run on the smallest sufficient capacity.
+    pub tight: Option<RunRecord>,
 }
 
-impl Frontier {
-    /// Whether every capacity that was tried above a sufficient one suffices too.
-    pub fn is_monotone(&self) -> bool {
-        self.smallest == self.safe
-    }
+/// Looks for the frontier of a policy, with `probes` capacities tried on each side of the one that bisection finds.
+///
+/// # Errors
+/// Those of the trace.
+pub fn frontier(
+    loaded: &Loaded,
+    profile: &DeviceProfile,
+    choice: &Choice,
+    bounds: &Bounds,
+    probes: u64,
+) -> anyhow::Result<Found> {
+    let setting = Setting::new(loaded, profile, None)?;
+    let free = setting.run(choice, &mut (), false)?.record;
+    let granule = loaded.machine.caps.granule;
+    let prober = Prober { setting: &setting, choice, granule, probes };
+    let bound = bounds.live_without_waiting;
+    let (tried, fails) = prober.find(bound, number(&free, name::peak_reserved_bytes))?;
+    let mut frontier = Frontier { bound, tried, ..Frontier::default() };
+    let tight = match frontier.smallest() {
+        Some(capacity) => {
+            let run = Setting::new(loaded, profile, Some(capacity))?;
+            let run = run.run(choice, &mut (), false)?;
+            frontier.uncertain = run.verdict == Verdict::Uncertain;
+            frontier.tight = Some(Tight {
+                retries: number(&run.record, name::retries),
+                device_time_ns: number(&run.record, name::device_time_ns),
+            });
+            Some(run.record)
+        }
+        None => None,
+    };
+    Ok(Found { frontier, fails, free, tight })
+}
+
+/// A metric of a run that has it.
+pub fn number(record: &RunRecord, name: &str) -> u64 {
+    record.metric(name).map_or(0, |value| value.as_f64() as u64)
 }
 
 /// Tries capacities of one policy.
-pub struct Prober<'a> {
+struct Prober<'a> {
     /// Trace and machine; its capacity is not used.
-    pub setting: &'a Setting<'a>,
+    setting: &'a Setting<'a>,
     /// The policy.
-    pub choice: &'a Choice,
+    choice: &'a Choice,
     /// Capacities are multiples of this.
-    pub granule: Bytes,
+    granule: Bytes,
     /// How many capacities to try on each side of the one that bisection finds.
-    pub probes: u64,
+    probes: u64,
 }
 
 #[derive(Default)]
@@ -57,12 +94,16 @@ impl Prober<'_> {
     ///
     /// # Errors
     /// Those of the trace.
-    pub fn find(&self, low: Bytes, high: Bytes) -> Result<Frontier, TraceError> {
+    fn find(
+        &self,
+        low: Bytes,
+        high: Bytes,
+    ) -> Result<(BTreeMap<Bytes, bool>, Option<OomRecord>), TraceError> {
         let mut tried = BTreeMap::new();
         let whole = self.setting.loaded.machine.caps.total;
         if let Some(fails) = self.refusal(whole)? {
             tried.insert(whole, false);
-            return Ok(Frontier { smallest: None, safe: None, fails: Some(fails), tried });
+            return Ok((tried, Some(fails)));
         }
         tried.insert(whole, true);
         let mut lives = high.next_multiple_of(self.granule).min(whole);
@@ -81,9 +122,7 @@ impl Prober<'_> {
             Some(below) => self.refusal(below)?,
             None => None,
         };
-        let last = tried.iter().rev().find(|(_, lives)| !**lives).map_or(0, |(&c, _)| c);
-        let safe = tried.range(last + 1..).next().map(|(&c, _)| c);
-        Ok(Frontier { smallest: Some(found), safe, fails, tried })
+        Ok((tried, fails))
     }
 
     fn bisect(

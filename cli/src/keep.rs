@@ -4,10 +4,11 @@ use crate::choice::Choice;
 use crate::load::Events;
 use crate::runner::{Finished, Setting, Verdict};
 use poolsim_core::stack::{StackId, StackTable};
-use poolsim_core::{Keyframe, Moment, TraceError};
-use poolsim_reports::data::{Run, RunSet};
+use poolsim_core::{DeviceOp, Keyframe, Ledger, Moment, TraceError};
+use poolsim_real_backend::Latency;
+use poolsim_reports::data::{Distribution, Run, RunSet, Source};
 use poolsim_sim::observe::{Calls, Keyframes, Series};
-use poolsim_sim::{Placement, ReplayOptions, replay};
+use poolsim_sim::{Observer, Placement, ReplayOptions, Step, replay};
 use std::collections::BTreeSet;
 
 /// Points of memory over time. Each holds the extremes of its events, so this bounds what a zoom shows, not what is seen.
@@ -23,11 +24,32 @@ const BLOCKS: usize = 400_000;
 const REFUSED: usize = 4;
 
 /// Watches a run.
-pub type Kept = (Series, Calls);
+pub type Kept = ((Series, Calls), Prices);
 
 /// A watcher for one run.
 pub fn watcher() -> Kept {
-    (Series::new(POINTS), Calls::default())
+    ((Series::new(POINTS), Calls::default()), Prices::default())
+}
+
+/// What the simulated device took for each call, by call.
+#[derive(Default)]
+pub struct Prices {
+    before: Ledger,
+    by_call: [Option<Latency>; DeviceOp::ALL.len()],
+}
+
+impl Observer for Prices {
+    fn on_step(&mut self, step: &Step<'_>) {
+        for (i, latency) in self.by_call.iter_mut().enumerate() {
+            let calls = step.ledger.calls[i] - self.before.calls[i];
+            if calls > 0 {
+                let time = step.ledger.time[i] - self.before.time[i];
+                latency.get_or_insert_default().add_many(time / calls, calls);
+                (self.before.calls[i], self.before.time[i]) =
+                    (step.ledger.calls[i], step.ledger.time[i]);
+            }
+        }
+    }
 }
 
 /// The heap at moments that are known once the run is over; runs the policy again.
@@ -64,10 +86,29 @@ pub fn run(choice: &Choice, finished: &Finished, kept: &Kept, keyframes: Vec<Key
         label: choice.label.clone(),
         verdict: verdict.into(),
         record: finished.record.clone(),
-        series: kept.0.points().to_vec(),
-        calls: kept.1.points().to_vec(),
+        series: kept.0.0.points().to_vec(),
+        calls: kept.0.1.points().to_vec(),
         keyframes,
+        distributions: distributions(finished, &kept.1),
+        ..Run::default()
     }
+}
+
+/// Times as measured, or, of a run in simulation, as priced.
+fn distributions(finished: &Finished, prices: &Prices) -> Vec<Distribution> {
+    let of = |call: &str, source, latency: &Latency| Distribution {
+        call: call.into(),
+        source,
+        steps: latency.steps(),
+    };
+    if finished.record.measured.is_some() {
+        let measured = finished.latency.iter().filter(|(_, latency)| latency.calls() > 0);
+        return measured.map(|(call, latency)| of(call, Source::Measured, latency)).collect();
+    }
+    let priced = DeviceOp::ALL.iter().zip(&prices.by_call);
+    priced
+        .filter_map(|(op, latency)| Some(of(op.name(), Source::Modelled, latency.as_ref()?)))
+        .collect()
 }
 
 /// Runs with what the trace says of all of them.

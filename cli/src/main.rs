@@ -6,6 +6,7 @@ mod bounds;
 mod choice;
 mod cmd;
 mod contents;
+mod explain;
 mod frontier;
 mod gpu;
 mod keep;

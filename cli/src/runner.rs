@@ -5,6 +5,7 @@ use crate::lacks::lacks;
 use crate::load::{Events, Loaded};
 use poolsim_core::record::{Provenance, Timing};
 use poolsim_core::{Bytes, HeapImage, Policy, RunRecord, TraceError};
+use poolsim_real_backend::Latency;
 use poolsim_reports::quantity::show_plural;
 use poolsim_sim::observe::{Ooms, RunFacts, Totals, peak_state, run_record};
 use poolsim_sim::{
@@ -35,6 +36,8 @@ pub struct Finished {
     pub heap: HeapImage,
     /// The event at which reserved bytes first reached their peak.
     pub peak_event: Option<u64>,
+    /// Times of calls where the clock measured them: on a GPU.
+    pub latency: Vec<(&'static str, Latency)>,
 }
 
 /// Whether the job had enough memory.
@@ -141,6 +144,7 @@ impl<'a> Setting<'a> {
             native_stats: policy.native_stats(),
             heap,
             peak_event: totals.peak_event(),
+            latency: Vec::new(),
         })
     }
 

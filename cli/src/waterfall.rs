@@ -11,87 +11,10 @@ use poolsim_core::{
     Batch, Bytes, Event, EventKind, EventSource, Policy, PoolId, StreamId, TraceError, TraceHeader,
 };
 use poolsim_policies::counterfactual::{self, Rule};
+use poolsim_reports::data::{Cause, CauseBytes, Waterfall};
 use poolsim_sim::bound::{Budget, Instance, Lifetime, Lifetimes, pack};
 use poolsim_sim::{Observer, Outcome, Placement, ReplayOptions, Step, replay};
 use std::collections::BTreeMap;
-
-/// Why memory was reserved beyond what was live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// Blocks are larger than requests.
-    Rounding,
-    /// Small and large requests are kept apart.
-    SizeClasses,
-    /// Streams are kept apart.
-    Streams,
-    /// Private pools are kept apart.
-    Pools,
-    /// Segments are larger than what is needed.
-    Granularity,
-    /// Each request is placed without knowledge of those to come.
-    Order,
-}
-
-impl Cause {
-    /// For tables.
-    pub fn title(self) -> &'static str {
-        match self {
-            Cause::Rounding => "rounding",
-            Cause::SizeClasses => "small and large kept apart",
-            Cause::Streams => "streams kept apart",
-            Cause::Pools => "pools kept apart",
-            Cause::Granularity => "segment granularity",
-            Cause::Order => "order of arrival",
-        }
-    }
-
-    /// The replay in which it is absent.
-    pub fn counterfactual(self) -> &'static str {
-        match self {
-            Cause::Rounding => {
-                "the program asks for exactly the blocks that it gets: the same decisions, and the live bound rises by this"
-            }
-            Cause::SizeClasses => {
-                "all requests are served from the large pool, whose blocks are split however small the rest"
-            }
-            Cause::Streams => "every event is on one stream; frees that waited still wait",
-            Cause::Pools => "every request goes to the default pool",
-            Cause::Granularity => {
-                "a new segment has exactly the size that is needed; pages have 2 MiB"
-            }
-            Cause::Order => {
-                "the same blocks, packed offline: a range for each size class, stream and pool that the policy keeps apart (those \
-                 whose merging lowers the peak), which gets pages of a granule when they are first used and gives idle ones back \
-                 at each empty_cache"
-            }
-        }
-    }
-}
-
-/// What one counterfactual replay showed.
-pub struct Measured {
-    /// What was absent.
-    pub cause: Cause,
-    /// Peak reservation without it; `None` where this policy cannot be run without it.
-    pub peak: Option<Bytes>,
-    /// How much it costs; negative if the policy does better with it.
-    pub bytes: i64,
-}
-
-/// The whole waterfall. `live` and all `bytes` and `interaction` sum to `peak`.
-pub struct Waterfall {
-    /// The live bound.
-    pub live: Bytes,
-    /// The policy's peak reservation.
-    pub peak: Bytes,
-    /// Requests that were refused: a run that refuses says little.
-    pub ooms: u64,
-    /// Each cause by itself.
-    pub causes: Vec<Measured>,
-    /// What is left: what only several causes together explain, or what several claim.
-    pub interaction: i64,
-}
 
 /// What a replay reserved and granted.
 #[derive(Default)]
@@ -128,14 +51,14 @@ pub fn waterfall(setting: &Setting<'_>, choice: &Choice, steps: u64) -> anyhow::
             .unwrap_or_else(|| (base.granted.get(&item.lower).copied().unwrap_or(item.size), false))
     };
     let blocks = lifetimes.peak(|item| block(item).0);
-    let mut causes = vec![Measured {
+    let mut causes = vec![CauseBytes {
         cause: Cause::Rounding,
         peak: Some(base.peak),
         bytes: difference(blocks, live),
     }];
     let mut add = |cause, peak: Option<Bytes>| {
         let bytes = peak.map_or(0, |peak| difference(base.peak, peak));
-        causes.push(Measured { cause, peak, bytes });
+        causes.push(CauseBytes { cause, peak, bytes });
     };
     let ruled = |rule| -> anyhow::Result<Option<Bytes>> {
         let policy = counterfactual::without(&choice.resolved, rule, &env)?;

@@ -20,7 +20,8 @@ fn without_a_driver_one_sentence_says_what_is_missing_and_how_to_check_it() {
     let file = corpus(UNET);
     for args in [
         &["replay", &file, "--on", "gpu"][..],
-        &["compare", &file, "--policies", "pytorch,cuda-async"],
+        &["compare", &file, "--on", "sim,gpu", "--policies", "pytorch,cuda-async"],
+        &["compare", &file, "--repeat", "3"],
         &["calibrate"],
         &["devices"],
     ] {
@@ -28,6 +29,21 @@ fn without_a_driver_one_sentence_says_what_is_missing_and_how_to_check_it() {
         let said = String::from_utf8(said.get_output().stderr.clone()).unwrap();
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+}
+
+#[test]
+fn a_comparison_that_nobody_gave_a_place_falls_back_to_simulation_and_says_so_in_one_line() {
+    if has_gpu() {
+        println!("SKIPPED: there is a GPU here");
+        return;
+    }
+    let file = corpus(UNET);
+    let args = ["compare", &file, "-p", "recorded", "--json"];
+    let said = poolsim(&args).assert().code(0).stderr(contains("IN SIMULATION ONLY"));
+    let said = said.get_output().clone();
+    assert_eq!(String::from_utf8_lossy(&said.stderr).lines().count(), 1, "{said:?}");
+    let simulated = poolsim(&["compare", &file, "-p", "recorded", "--json", "--on", "sim"]);
+    assert_eq!(said.stdout, { simulated }.output().unwrap().stdout);
 }
 
 #[test]

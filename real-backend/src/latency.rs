@@ -28,6 +28,12 @@ impl Latency {
         self.total += ns;
     }
 
+    /// Counts `calls` calls of `ns` nanoseconds each.
+    pub fn add_many(&mut self, ns: u64, calls: u64) {
+        self.histogram.saturating_record_n(ns.max(1), calls);
+        self.total += ns * calls;
+    }
+
     /// Counts the time since `start` and returns it in nanoseconds.
     pub fn since(&mut self, start: Instant) -> u64 {
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -54,6 +60,12 @@ impl Latency {
     /// Median in nanoseconds, 0 without calls.
     pub fn median(&self) -> u64 {
         self.histogram.value_at_quantile(0.5)
+    }
+
+    /// All calls by their time, shortest first: times to three digits, rounded up, each with its number of calls.
+    pub fn steps(&self) -> Vec<(u64, u64)> {
+        let recorded = self.histogram.iter_recorded();
+        recorded.map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
     }
 
     /// The figures that results carry.

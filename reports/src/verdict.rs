@@ -95,8 +95,8 @@ pub fn not_measured(set: &RunSet) -> Vec<String> {
     let mut lines = Vec::new();
     if runs.iter().all(|run| run.record.provenance.target != "gpu") {
         lines.push(
-            "Nothing here ran on a GPU: times in device calls are predicted from the device profile, and how long \
-             calls took (latencies) was not measured."
+            "Nothing here ran on a GPU: times in device calls and their distributions are predicted from the device \
+             profile; no latency was measured."
                 .into(),
         );
     }
@@ -129,11 +129,30 @@ pub fn not_measured(set: &RunSet) -> Vec<String> {
                 .into(),
         );
     }
-    lines.push(
-        "Which rule of a policy costs how much, and on how little memory the job would live, are not on this page: \
-         `poolsim waterfall` and `poolsim frontier` measure that."
-            .into(),
-    );
+    let simulated = |run: &&Run| run.record.provenance.target == "sim";
+    let without = |missing: fn(&Run) -> bool| -> Vec<&str> {
+        let runs = runs.iter().filter(simulated).filter(|run| missing(run));
+        runs.map(|run| run.label.as_str()).collect()
+    };
+    for (labels, what, command) in [
+        (
+            without(|run| run.waterfall.is_none()),
+            "Which rule costs how much",
+            "`poolsim waterfall TRACE --policy …`",
+        ),
+        (
+            without(|run| run.frontier.is_none()),
+            "On how little memory the job would live",
+            "`poolsim frontier TRACE --policy …`",
+        ),
+    ] {
+        if !labels.is_empty() {
+            lines.push(format!(
+                "{what} was not computed for {}; {command} does, and so does `--explain always` where the runs are made.",
+                list(&labels)
+            ));
+        }
+    }
     let digests: std::collections::BTreeSet<&str> =
         runs.iter().map(|run| run.record.provenance.trace_digest.as_str()).collect();
     if digests.len() > 1 {

@@ -5,7 +5,7 @@ use poolsim_core::metric::name;
 use poolsim_core::record::{OomRecord, Provenance, Value};
 use poolsim_core::stack::{Frame, StackId};
 use poolsim_core::*;
-use poolsim_reports::data::{Run, RunSet};
+use poolsim_reports::data::*;
 use poolsim_reports::report::{Target, render};
 use proptest::prelude::*;
 use std::path::Path;
@@ -82,6 +82,21 @@ fn record(text: &str) -> RunRecord {
     record
 }
 
+fn times(sizes: &[(u64, bool)]) -> Vec<(u64, u64)> {
+    (1..).zip(sizes).map(|(ns, (calls, _))| (ns, *calls)).collect()
+}
+
+/// A waterfall, one of whose causes cannot be told apart.
+fn waterfall(sizes: &[(u64, bool)]) -> Waterfall {
+    let size = sizes[0].0;
+    let causes = Cause::ALL.into_iter().enumerate().map(|(i, cause)| CauseBytes {
+        cause,
+        peak: (i != 1).then_some(size),
+        bytes: if i == 1 { 0 } else { 9 - (size as i64 % 17) },
+    });
+    Waterfall { live: size, peak: size + 1, ooms: 2, causes: causes.collect(), interaction: -3 }
+}
+
 /// Two runs, one of which bears `text` wherever a trace or a user can put some.
 fn set(text: &str, sizes: &[(u64, bool)], points: u64) -> RunSet {
     let mut calls = CallsPoint { last_event: 4, last_at: 28, ..CallsPoint::default() };
@@ -93,6 +108,19 @@ fn set(text: &str, sizes: &[(u64, bool)], points: u64) -> RunSet {
         series: (0..points).map(|n| point(n, n * n % 97)).collect(),
         calls: vec![calls],
         keyframes: vec![keyframe(Moment::Peak, sizes, 4), keyframe(Moment::Refused, sizes, 5)],
+        distributions: [Source::Measured, Source::Modelled]
+            .map(|source| Distribution { call: text.into(), source, steps: times(sizes) })
+            .into(),
+        waterfall: Some(waterfall(sizes)),
+        frontier: Some(Frontier {
+            bound: 7,
+            tried: sizes.iter().copied().collect(),
+            uncertain: sizes.iter().any(|(_, lives)| *lives),
+            tight: sizes
+                .iter()
+                .any(|(_, lives)| *lives)
+                .then_some(Tight { retries: 3, device_time_ns: points }),
+        }),
     };
     let frame = |name: &str| Frame { name: name.into(), file: text.into(), line: 3 };
     let stacks = [(StackId(1), vec![frame(text), frame("main")]), (StackId(2), vec![frame("f")])];
@@ -168,10 +196,18 @@ fn runs_without_anything_kept_still_make_every_report() {
     bare.stacks.clear();
     bare.annotations.clear();
     for run in &mut bare.runs {
-        (run.calls, run.keyframes) = (Vec::new(), Vec::new());
+        *run = Run { label: run.label.clone(), record: run.record.clone(), ..Run::default() };
     }
     let page = String::from_utf8(reports(&bare)[0].1.clone()).unwrap();
     assert!(page.contains("The address space was not kept for bare and other."));
+    assert!(page.contains(
+        "Which rule costs how much was not computed for bare and other; `poolsim waterfall"
+    ));
+    assert!(
+        page.contains(
+            "On how little memory the job would live was not computed for bare and other;"
+        )
+    );
     reports(&RunSet::default());
 }
 
@@ -180,7 +216,7 @@ fn damaged_tables_are_errors_that_name_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("runs");
     set("x", &[(512, true), (99, false)], 40).write(&path).unwrap();
-    for table in ["results", "series", "heaps"] {
+    for table in ["results", "series", "heaps", "causes", "frontiers", "latencies"] {
         let file = path.join(format!("{table}.parquet"));
         let good = std::fs::read(&file).unwrap();
         for cut in [0, 3, good.len() / 3, good.len() - 5] {

@@ -1,6 +1,7 @@
 //! Arguments of the commands that run policies and show what came of it.
 
 use super::{MachineArgs, SelectArgs};
+use crate::explain::Explain;
 use crate::gpu::{GpuArgs, Target};
 use crate::size::parse_size;
 use clap::Args;
@@ -62,6 +63,13 @@ pub struct ReplayArgs {
     /// As `poolsim report` does, without keeping the runs.
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
+
+    /// When to add the waterfall and the frontier to what -o and --out write
+    ///
+    /// Which rule of each policy costs how much memory, and on how little memory the job lives: `poolsim waterfall` and
+    /// `poolsim frontier` say the same.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    pub explain: Explain,
 
     /// Write every decision of the policies to a file, as CSV or (with the ending .parquet) Parquet
     #[arg(long, value_name = "FILE")]
@@ -130,14 +138,8 @@ pub struct CompareArgs {
     #[arg(long = "policies", value_name = "A,B,C", value_delimiter = ',')]
     pub names: Vec<String>,
 
-    /// Where to run: sim, gpu or both
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHERE",
-        value_delimiter = ',',
-        default_value = "sim,gpu"
-    )]
+    /// Where to run: sim, gpu or both [default: sim,gpu, and where no GPU can be used sim]
+    #[arg(long, value_enum, value_name = "WHERE", value_delimiter = ',')]
     pub on: Vec<Target>,
 
     /// Prices of device calls for the simulation, as `calibrate` writes them [default: an H200's]
@@ -157,6 +159,10 @@ pub struct CompareArgs {
     /// Write a report, as `poolsim report` does; may be given several times
     #[arg(short = 'o', long = "report", value_name = "FILE")]
     pub reports: Vec<PathBuf>,
+
+    /// When to add the waterfall and the frontier of each policy, in simulation, to what -o writes
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    pub explain: Explain,
 
     /// Print one JSON document: {"runs": [...], "comparisons": [...]}
     #[arg(long)]

@@ -7,6 +7,7 @@ mod text;
 use crate::args::CompareArgs;
 use crate::choice::{Choice, choose};
 use crate::cmd::report;
+use crate::explain::explain;
 use crate::gpu::{Gpu, OnGpu, Target};
 use crate::keep;
 use crate::load::Input;
@@ -49,8 +50,9 @@ impl Compared {
 /// Runs every policy on every target and says how far apart they are.
 pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let targets = report::targets(&args.reports)?;
-    let wants = |target| args.on.contains(&target);
+    let wants = |target| args.on.is_empty() || args.on.contains(&target);
     let gpu = match (wants(Target::Gpu), args.gpu.given()) {
+        (true, None) if args.on.is_empty() => gpu_if_any(args),
         (true, _) => Some(Gpu::open(&args.gpu)?),
         (false, Some(option)) => {
             return Err(Usage(format!("{option} needs gpu among --on")).into());
@@ -76,7 +78,9 @@ pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
         choices.iter().map(|choice| one(&setting, gpu.as_ref(), wants(Target::Sim), keep, choice));
     let mut compared = all.collect::<anyhow::Result<Vec<_>>>()?;
     if keep {
-        let runs = compared.iter_mut().flat_map(|c| std::mem::take(&mut c.kept)).collect();
+        let taken = compared.iter_mut().flat_map(|c| std::mem::take(&mut c.kept));
+        let mut runs: Vec<Run> = taken.collect();
+        explain(args.explain, &setting, &choices, &mut runs)?;
         report::write(&keep::set(&setting, runs)?, &targets)?;
     }
     for (label, warning) in compared.iter().flat_map(warnings) {
@@ -89,6 +93,15 @@ pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
     }
     let differs = compared.iter().any(|c| c.parity.as_ref().is_some_and(Parity::differs));
     Ok(if differs { Ending::Failed } else { Ending::Fine })
+}
+
+/// The first GPU, or a loud word that nothing is measured: nobody said where to run.
+fn gpu_if_any(args: &CompareArgs) -> Option<Gpu> {
+    let opened = Gpu::open(&args.gpu);
+    if let Err(error) = &opened {
+        eprintln!("warning: IN SIMULATION ONLY, nothing is measured: {error:#}");
+    }
+    opened.ok()
 }
 
 fn one(

@@ -3,13 +3,13 @@
 use crate::args::FrontierArgs;
 use crate::bounds::Units;
 use crate::choice::{Choice, choose};
-use crate::frontier::{Frontier, Prober};
+use crate::frontier::{Found, frontier, number};
 use crate::load::{Input, Loaded};
 use crate::output::{self, Ending, Out};
-use crate::runner::{Setting, Verdict};
 use poolsim_core::metric::name;
 use poolsim_core::units::ShowBytes;
 use poolsim_core::{Bytes, RunRecord};
+use poolsim_reports::data::Frontier;
 use poolsim_reports::quantity::{show_count, show_nanos};
 use poolsim_reports::table::{finish, numbers_right, plain_table};
 use poolsim_sim::DeviceProfile;
@@ -18,14 +18,8 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// One policy's frontier, with the runs that price it.
-struct Row<'a> {
-    choice: &'a Choice,
-    frontier: Frontier,
-    free: RunRecord,
-    tight: Option<RunRecord>,
-    uncertain: bool,
-}
+/// One policy and what was found out of it.
+type Row<'a> = (&'a Choice, Found);
 
 /// Looks for the frontier of every policy.
 pub fn run(args: &FrontierArgs, out: &mut Out) -> anyhow::Result<Ending> {
@@ -43,7 +37,7 @@ pub fn run(args: &FrontierArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let bounds = Bounds::of(&lifetimes, units.alignment, units.granule);
     let rows: Vec<Row<'_>> = choices
         .par_iter()
-        .map(|choice| row(args, &loaded, &profile, choice, &bounds))
+        .map(|choice| Ok((choice, frontier(&loaded, &profile, choice, &bounds, args.probes)?)))
         .collect::<anyhow::Result<_>>()?;
     if args.json {
         out.json(&document(&loaded, &bounds, &rows))?
@@ -53,53 +47,26 @@ pub fn run(args: &FrontierArgs, out: &mut Out) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-fn row<'a>(
-    args: &FrontierArgs,
-    loaded: &Loaded,
-    profile: &DeviceProfile,
-    choice: &'a Choice,
-    bounds: &Bounds,
-) -> anyhow::Result<Row<'a>> {
-    let setting = Setting::new(loaded, profile, None)?;
-    let free = setting.run(choice, &mut (), false)?.record;
-    let granule = loaded.machine.caps.granule;
-    let prober = Prober { setting: &setting, choice, granule, probes: args.probes };
-    let high = metric(&free, name::peak_reserved_bytes);
-    let frontier = prober.find(bounds.live_without_waiting, high)?;
-    let tight = match frontier.smallest {
-        Some(_) => {
-            Some(Setting::new(loaded, profile, frontier.smallest)?.run(choice, &mut (), false)?)
-        }
-        None => None,
-    };
-    let uncertain = tight.as_ref().is_some_and(|run| run.verdict == Verdict::Uncertain);
-    Ok(Row { choice, frontier, free, tight: tight.map(|run| run.record), uncertain })
-}
-
-fn metric(record: &RunRecord, name: &str) -> u64 {
-    record.metric(name).map_or(0, |value| value.as_f64() as u64)
-}
-
 fn document(loaded: &Loaded, bounds: &Bounds, rows: &[Row<'_>]) -> Value {
     let price = |record: &RunRecord| {
         json!({
-            "device_time_ns": metric(record, name::device_time_ns),
-            "retries": metric(record, name::retries),
-            "peak_reserved_bytes": metric(record, name::peak_reserved_bytes),
+            "device_time_ns": number(record, name::device_time_ns),
+            "retries": number(record, name::retries),
+            "peak_reserved_bytes": number(record, name::peak_reserved_bytes),
         })
     };
-    let one = |row: &Row<'_>| {
-        let f = &row.frontier;
+    let one = |(choice, found): &Row<'_>| {
+        let f = &found.frontier;
         json!({
-            "label": row.choice.label,
-            "policy": row.choice.resolved.spec().to_string(),
-            "smallest_bytes": f.smallest,
-            "safe_bytes": f.safe,
+            "label": choice.label,
+            "policy": choice.resolved.spec().to_string(),
+            "smallest_bytes": f.smallest(),
+            "safe_bytes": f.safe(),
             "monotone": f.is_monotone(),
-            "uncertain": row.uncertain,
-            "first_refused_below": f.fails,
-            "unbounded": price(&row.free),
-            "tight": row.tight.as_ref().map(price),
+            "uncertain": f.uncertain,
+            "first_refused_below": found.fails,
+            "unbounded": price(&found.free),
+            "tight": found.tight.as_ref().map(price),
             "tried": f.tried.iter().map(|(c, lives)| json!({ "bytes": c, "lives": lives })).collect::<Vec<_>>(),
         })
     };
@@ -133,12 +100,12 @@ fn text(rows: &[Row<'_>], bounds: &Bounds, out: &mut Out) -> anyhow::Result<()> 
         "device time\nthere",
         "device time\nunbounded",
     ]);
-    for row in rows {
-        let label = row.choice.label.replace(',', ",\n");
-        let free = &row.free;
-        let peak = ShowBytes(metric(free, name::peak_reserved_bytes)).to_string();
-        let unbounded = show_nanos(metric(free, name::device_time_ns));
-        let (Some(smallest), Some(tight)) = (row.frontier.smallest, &row.tight) else {
+    for (choice, found) in rows {
+        let label = choice.label.replace(',', ",\n");
+        let free = &found.free;
+        let peak = ShowBytes(number(free, name::peak_reserved_bytes)).to_string();
+        let unbounded = show_nanos(number(free, name::device_time_ns));
+        let (Some(smallest), Some(tight)) = (found.frontier.smallest(), &found.tight) else {
             let none = || "-".to_string();
             table.add_row([label, "none".into(), none(), peak, none(), none(), unbounded]);
             continue;
@@ -149,8 +116,8 @@ fn text(rows: &[Row<'_>], bounds: &Bounds, out: &mut Out) -> anyhow::Result<()> 
             ShowBytes(smallest).to_string(),
             format!("{:+.1} %", above * 100.0),
             peak,
-            show_count(metric(tight, name::retries)),
-            show_nanos(metric(tight, name::device_time_ns)),
+            show_count(number(tight, name::retries)),
+            show_nanos(number(tight, name::device_time_ns)),
             unbounded,
         ]);
     }
@@ -163,14 +130,14 @@ fn text(rows: &[Row<'_>], bounds: &Bounds, out: &mut Out) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn words(row: &Row<'_>) -> String {
-    let (label, f) = (&row.choice.label, &row.frontier);
-    let mut text = match (&f.smallest, &f.fails) {
+fn words((choice, found): &Row<'_>) -> String {
+    let (label, f) = (&choice.label, &found.frontier);
+    let mut text = match (&f.smallest(), &found.fails) {
         (None, _) => format!("{label}: does not live even with all of the device's memory"),
         (Some(_), None) => format!("{label}: lives on a single granule"),
         (Some(_), Some(_)) => format!("{label}: with one granule less it fails"),
     };
-    if let Some(oom) = &f.fails {
+    if let Some(oom) = &found.fails {
         text += &format!(
             ", first at event {}, which asks for {} while {} are in use",
             show_count(oom.event),
@@ -179,7 +146,7 @@ fn words(row: &Row<'_>) -> String {
         );
     }
     text += ".";
-    if let (Some(safe), false) = (f.safe, f.is_monotone()) {
+    if let (Some(safe), false) = (f.safe(), f.is_monotone()) {
         let failing = between(f).map(|c| ShowBytes(c).to_string()).collect::<Vec<_>>();
         let shown = failing.iter().take(4).cloned().collect::<Vec<_>>().join(", ");
         let more = if failing.len() > 4 { ", …" } else { "" };
@@ -188,13 +155,13 @@ fn words(row: &Row<'_>) -> String {
             failing.len(),
             ShowBytes(safe)
         );
-    } else if f.smallest.is_some() {
+    } else if f.smallest().is_some() {
         text += &format!(
             " All {} capacities that were tried agree: less fails, more suffices.",
             f.tried.len()
         );
     }
-    if row.uncertain {
+    if f.uncertain {
         text += " Uncertain: at this capacity it hangs on where the driver puts memory.";
     }
     text
@@ -202,6 +169,6 @@ fn words(row: &Row<'_>) -> String {
 
 /// Capacities above the smallest sufficient one on which the job fails.
 fn between(f: &Frontier) -> impl Iterator<Item = Bytes> {
-    let smallest = f.smallest.unwrap_or(Bytes::MAX);
+    let smallest = f.smallest().unwrap_or(Bytes::MAX);
     f.tried.iter().filter(move |(c, lives)| **c > smallest && !**lives).map(|(&c, _)| c)
 }

@@ -4,6 +4,7 @@ use crate::args::ReplayArgs;
 use crate::bounds::{Bound, Units};
 use crate::choice::{Choice, choose, warnings};
 use crate::cmd::report;
+use crate::explain::explain;
 use crate::gpu::{Gpu, OnGpu, Target as Place};
 use crate::keep;
 use crate::load::{Events, Input, Loaded};
@@ -63,6 +64,9 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
         let bound = Bound::of(&loaded, Units::of(&loaded, None), Budget::default())?;
         runs.iter_mut().for_each(|run| bound.set(&mut run.record));
         kept.iter_mut().for_each(|run| bound.set(&mut run.record));
+    }
+    if files.keeps() && gpu.is_none() {
+        explain(args.explain, &setting, &choices, &mut kept)?;
     }
     let set = if files.keeps() { Some(keep::set(&setting, kept)?) } else { None };
     files.finish(set)?;

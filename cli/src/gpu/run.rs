@@ -108,7 +108,9 @@ impl OnGpu<'_> {
         let verdict = if last.end.ooms > 0 { Verdict::OutOfMemory } else { Verdict::Fits };
         let Pass { heap, native_stats, .. } = last;
         let driver = Driver { free: first.free, answers: first.answers };
-        Ok((Finished { record, verdict, native_stats, heap, peak_event: None }, driver))
+        let latency = sums.latency.into_iter().collect();
+        let finished = Finished { record, verdict, native_stats, heap, peak_event: None, latency };
+        Ok((finished, driver))
     }
 
     fn pass(

@@ -125,6 +125,26 @@ fn a_page_is_read_sorted_zoomed_and_recoloured() {
     assert_ne!(browser.evaluate(paper), before);
     keep_picture(&mut browser, "dark");
 
+    // Waterfall and frontier are those of their commands; modelled times are called so.
+    let text = |browser: &mut Chromium, place: &str| {
+        let text = browser.evaluate(&format!("document.querySelector('{place}').textContent"));
+        text.as_str().unwrap_or_default().to_string()
+    };
+    let waterfall = text(&mut browser, "#waterfall .bars");
+    let trace = common::corpus("default/gpt2_varlen.pickle.zst");
+    let found = common::json(&["waterfall", &trace, "--json"], 0);
+    let order = found["causes"].as_array().unwrap().iter().find(|c| c["cause"] == "order").unwrap();
+    let order = poolsim_core::units::ShowBytes(order["bytes"].as_u64().unwrap()).to_string();
+    assert!(waterfall.contains(&format!("order of arrival+{order}")), "{waterfall}");
+    let found = common::json(&["frontier", &trace, "-p", "expandable", "--json"], 0);
+    let least = browser.evaluate(
+        "Number(document.querySelectorAll('#frontier tbody tr')[1].cells[1].dataset.value)",
+    );
+    assert_eq!(least.as_f64(), found["frontiers"][0]["smallest_bytes"].as_f64());
+    assert!(text(&mut browser, "#latency").contains("nobody measured them in this run"));
+    let legend = text(&mut browser, "#latency .u-legend");
+    assert!(legend.contains("recorded (modelled)"), "{legend}");
+
     // The heap's numbers agree with the table's.
     let title = browser.evaluate("document.querySelector('#heap-title').textContent");
     assert!(title.as_str().unwrap().contains("13.54 GiB reserved"), "{title}");

@@ -198,21 +198,37 @@ function drawLatency(data) {
     chart?.destroy();
     const chosen = $("latency-call").value;
     const shown = runs.filter(run => run.latency[chosen]);
+    // A step up at each time; from 0 just before the shortest.
     const tables = shown.map(run => {
-      const byTime = new Map();
-      for (const [share, ns] of run.latency[chosen]) byTime.set(Math.max(ns, 1), share * 100);
-      const rows = [...byTime].sort((a, b) => a[0] - b[0]);
-      return [rows.map(row => row[0]), rows.map(row => row[1])];
+      const { times, shares } = run.latency[chosen];
+      return [[Math.max(times[0], 1) * 0.97, ...times.map(ns => Math.max(ns, 1))], [0, ...shares]];
     });
+    const ends = tables.flatMap(([times]) => [times[0], times.at(-1)]);
+    // Room on both sides, so that a single price is seen as the step that it is.
+    const snap = (n, up) => {
+      const size = 10 ** Math.floor(Math.log10(n)), steps = [1, 2, 5, 10].map(step => step * size);
+      return up ? steps.find(step => step >= n) : steps.findLast(step => step <= n);
+    };
+    const range = [snap(Math.min(...ends) / 1.2, false), snap(Math.max(...ends) * 1.2, true)];
+    for (const table of tables) { table[0].push(range[1]); table[1].push(100); }
+    const [x, y] = axes("at", share => share + " %");
+    const roomy = host.clientWidth > 70 * (3 * Math.log10(range[1] / range[0]) + 2);
+    const digit = n => n / 10 ** Math.floor(Math.log10(n) + 1e-9);
+    x.values = (u, ticks) => ticks.map(t => { const d = Math.round(digit(t)); return d === 1 || roomy && (d === 2 || d === 5) ? showNanos(t).replace(/\.00 /, " ") : null; });
+    x.filter = (u, ticks) => ticks;
     chart = new uPlot({
       width: host.clientWidth, height: 260, pxAlign: 0,
-      scales: { x: { time: false, distr: 3 }, y: { range: [0, 102] } },
-      axes: axes("at", share => share + " %"),
-      series: [{ label: "time", value: (u, v) => showNanos(v) }, ...shown.map(run => ({ label: run.label, stroke: () => css("--c" + run.n % 7), width: 1.5, spanGaps: true, value: (u, v) => v == null ? "–" : v + " %" }))],
+      scales: { x: { time: false, distr: 3, range }, y: { range: [0, 104] } },
+      axes: [x, y],
+      series: [{ label: "time", value: (u, v) => showNanos(v) }, ...shown.map(run => {
+        const modelled = run.latency[chosen].source === "modelled";
+        return { label: run.label + (modelled ? " (modelled)" : ""), stroke: () => css("--c" + run.n % 7), width: 1.5, dash: modelled ? [6, 3] : [], spanGaps: true, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }), value: (u, v) => v == null ? "–" : v.toFixed(1) + " %" };
+      })],
     }, uPlot.join(tables), host);
   }
   $("latency-call").addEventListener("change", build);
   build();
+  charts.push({ redraw: () => chart.redraw(), setSize: size => chart.setSize({ ...size, height: 260 }), root: host, setScale() {} });
 }
 
 repaint.push(() => charts.forEach(chart => chart.redraw()));

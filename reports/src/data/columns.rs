@@ -23,6 +23,11 @@ pub(super) fn some_numbers(name: &str, values: Vec<Option<u64>>) -> Column {
     Column::new(name.into(), values)
 }
 
+/// A column of whole numbers with a sign, some of which are not known.
+pub(super) fn signed(name: &str, values: Vec<Option<i64>>) -> Column {
+    Column::new(name.into(), values)
+}
+
 /// A column of text.
 pub(super) fn texts<'a>(name: &str, values: impl IntoIterator<Item = &'a str>) -> Column {
     Column::new(name.into(), values.into_iter().collect::<Vec<&str>>())
@@ -88,6 +93,13 @@ impl Table {
     pub(super) fn some_numbers(&self, name: &str) -> Result<Vec<Option<u64>>, DataError> {
         let column = self.frame.column(name).map_err(|e| self.wrong(name, e))?;
         let values = column.u64().map_err(|e| self.wrong(name, e))?;
+        Ok(values.iter().collect())
+    }
+
+    /// A column of numbers with a sign.
+    pub(super) fn signed(&self, name: &str) -> Result<Vec<Option<i64>>, DataError> {
+        let column = self.frame.column(name).map_err(|e| self.wrong(name, e))?;
+        let values = column.i64().map_err(|e| self.wrong(name, e))?;
         Ok(values.iter().collect())
     }
 

@@ -3,12 +3,16 @@
 //! `docs/runs.md` describes the tables for those who read them with other tools.
 
 mod columns;
+mod distributions;
+mod lab;
 mod merge;
 mod read;
 mod stream;
 mod sums;
 mod write;
 
+pub use distributions::{Distribution, Source};
+pub use lab::{Cause, CauseBytes, Frontier, Tight, Waterfall};
 pub use stream::ParquetRows;
 pub(crate) use write::{QUANTITIES, coarser};
 
@@ -37,6 +41,12 @@ pub struct Run {
     pub calls: Vec<CallsPoint>,
     /// The heap at chosen events, in the order of events.
     pub keyframes: Vec<Keyframe>,
+    /// How long device calls took, by call; empty if that was not kept.
+    pub distributions: Vec<Distribution>,
+    /// Which rule of the policy costs how much, if that was found out.
+    pub waterfall: Option<Waterfall>,
+    /// On how little memory the job lives, if that was found out.
+    pub frontier: Option<Frontier>,
 }
 
 /// Runs of one command on one trace.

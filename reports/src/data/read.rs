@@ -2,7 +2,7 @@
 
 use super::columns::Table;
 use super::sums::Files;
-use super::{DataError, FORMAT, Run, RunSet};
+use super::{DataError, FORMAT, Run, RunSet, distributions, lab};
 use poolsim_core::event::Annotation;
 use poolsim_core::stack::{Frame, StackId};
 use poolsim_core::*;
@@ -30,6 +30,15 @@ impl RunSet {
         }
         if let Some(table) = optional("calls.parquet")? {
             read_calls(&table, &mut set.runs)?;
+        }
+        if let Some(table) = optional("latencies.parquet")? {
+            distributions::read_latencies(&table, &mut set.runs)?;
+        }
+        if let Some(table) = optional("causes.parquet")? {
+            lab::read_causes(&table, &mut set.runs)?;
+        }
+        if let Some(table) = optional("frontiers.parquet")? {
+            lab::read_frontiers(&table, &mut set.runs)?;
         }
         if let Some(table) = optional("heaps.parquet")? {
             read_heaps(&table, &mut set.runs)?;

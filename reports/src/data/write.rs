@@ -2,7 +2,7 @@
 
 use super::columns::{bytes, numbers, some_numbers, texts};
 use super::sums::{SUMS, Sums};
-use super::{DataError, FORMAT, Run, RunSet};
+use super::{DataError, FORMAT, Run, RunSet, distributions, lab};
 use polars_core::prelude::Column;
 use poolsim_core::metric::{METRICS, Unit};
 use poolsim_core::{BlockView, DeviceOp, Keyframe, Levels, Life, Point, RangeView};
@@ -13,8 +13,11 @@ pub(super) const TABLES: &[&str] = &[
     SUMS,
     "annotations.parquet",
     "calls.parquet",
+    "causes.parquet",
     "decisions.parquet",
+    "frontiers.parquet",
     "heaps.parquet",
+    "latencies.parquet",
     "results.parquet",
     "series.parquet",
     "stacks.parquet",
@@ -39,6 +42,9 @@ impl RunSet {
         for (name, columns) in [
             ("series.parquet", self.series()),
             ("calls.parquet", self.calls()),
+            ("latencies.parquet", distributions::latencies(&self.runs)),
+            ("causes.parquet", lab::causes(&self.runs)),
+            ("frontiers.parquet", lab::frontiers(&self.runs)),
             ("heaps.parquet", self.heaps()),
             ("stacks.parquet", self.stacks()),
             ("annotations.parquet", self.annotations()),

@@ -4,7 +4,7 @@ mod bars;
 mod lines;
 mod scatter;
 
-pub(crate) use scatter::places as scatter_places;
+pub(crate) use scatter::{Labels, places as scatter_places};
 
 use crate::data::RunSet;
 use crate::report::ReportError;

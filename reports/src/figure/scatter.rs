@@ -43,6 +43,39 @@ pub(crate) fn places(set: &RunSet) -> Vec<Place> {
     places
 }
 
+/// Labels right of dots, moved up or down where they would lie on one another or on another dot.
+pub(crate) struct Labels {
+    dots: Vec<(f64, f64)>,
+    /// Left end, right end, height.
+    placed: Vec<(f64, f64, f64)>,
+}
+
+impl Labels {
+    /// Pixels between a dot and its label.
+    pub(crate) const GAP: f64 = 10.0;
+
+    /// For these dots, in pixels.
+    pub(crate) fn new(dots: Vec<(f64, f64)>) -> Labels {
+        Labels { dots, placed: Vec::new() }
+    }
+
+    /// How far below its best place a label of the dot at `(x, y)` goes.
+    pub(crate) fn place(&mut self, (x, y): (f64, f64), label: &str) -> f64 {
+        // The text is at most so wide, and a line so high.
+        let (left, right) = (x + Labels::GAP, x + Labels::GAP + 7.5 * label.chars().count() as f64);
+        let free = |at: f64| {
+            let dot = |&(dx, dy): &(f64, f64)| dx > x && dx < right + 8.0 && (dy - at).abs() < 14.0;
+            let text =
+                |&(l, r, h): &(f64, f64, f64)| left < r && l < right && (h - at).abs() < 14.0;
+            !self.dots.iter().any(dot) && !self.placed.iter().any(text)
+        };
+        let ways = (0..16).map(|n| f64::from((n + 1) / 2) * if n % 2 == 0 { 15.0 } else { -15.0 });
+        let moved = ways.into_iter().find(|by| free(y + by)).unwrap_or(0.0);
+        self.placed.push((left, right, y + moved));
+        moved
+    }
+}
+
 /// Draws them, with the front.
 pub fn scatter<DB: DrawingBackend>(set: &RunSet, area: &DrawingArea<DB, Shift>) -> Drawn {
     let places = places(set);
@@ -72,13 +105,17 @@ pub fn scatter<DB: DrawingBackend>(set: &RunSet, area: &DrawingArea<DB, Shift>) 
     front.sort_by(|a, b| a.partial_cmp(b).expect("metrics are numbers"));
     let grey = RGBColor(120, 120, 120).stroke_width(1);
     chart.draw_series(LineSeries::new(front, grey)).map_err(words)?;
-    for place in &places {
+    let pixel = |p: &Place| chart.backend_coord(&(p.time, p.fragmentation));
+    let pixels = places.iter().map(pixel).map(|(x, y)| (x.into(), y.into())).collect::<Vec<_>>();
+    let mut labels = Labels::new(pixels.clone());
+    for (place, pixel) in places.iter().zip(pixels) {
         let (n, at) = (place.run, (place.time, place.fragmentation));
         let label = short(&set.runs[n].label, LABEL);
         let style = if place.best { colour(n).filled() } else { colour(n).stroke_width(2) };
+        let down = labels.place(pixel, &label) as i32 - 7;
         let point = EmptyElement::at(at)
             + Circle::new((0, 0), 6, style)
-            + Text::new(label, (10, -7), font(13));
+            + Text::new(label, (Labels::GAP as i32, down), font(13));
         chart.draw_series([point]).map_err(words)?;
     }
     Ok(true)

@@ -3,13 +3,14 @@
 //! Words, tables and bars are written here, so that they are there without scripts, for print and for screen readers.
 //! Curves, the address space and the icicle are drawn in the browser from a compressed payload.
 
+mod lab;
 mod ooms;
 mod payload;
 mod peak;
 mod tables;
 
-use crate::data::RunSet;
-use crate::figure::{scatter_places, short};
+use crate::data::{RunSet, Source};
+use crate::figure::{Labels, scatter_places, short};
 use crate::quantity::show_nanos;
 use crate::verdict::{not_measured, verdict};
 use crate::{markdown, prose};
@@ -52,6 +53,9 @@ pub fn render(set: &RunSet) -> String {
         losses => tables::losses(set),
         latency => tables::latency(set),
         scatter => scatter(set),
+        waterfalls => lab::waterfalls(set),
+        frontier => lab::frontier(set),
+        modelled => set.runs.iter().flat_map(|run| &run.distributions).any(|d| d.source == Source::Modelled),
         has_series => set.runs.iter().any(|run| !run.series.is_empty()),
         has_calls => set.runs.iter().any(|run| !run.calls.is_empty()),
         has_heaps => set.runs.iter().any(|run| !run.keyframes.is_empty()),
@@ -83,12 +87,16 @@ fn scatter(set: &RunSet) -> Option<minijinja::Value> {
     let mut front: Vec<(f64, f64)> =
         places.iter().filter(|p| p.best).map(|p| (x(p.time), y(p.fragmentation))).collect();
     front.sort_by(|a, b| a.partial_cmp(b).expect("places are numbers"));
+    let mut labels = Labels::new(places.iter().map(|p| (x(p.time), y(p.fragmentation))).collect());
     let dots: Vec<_> = places
         .iter()
         .map(|p| {
+            let label = short(&set.runs[p.run].label, 24);
+            let place = (x(p.time), y(p.fragmentation));
+            let label_y = place.1 + 4.0 + labels.place(place, &label);
             context! {
-                x => x(p.time), y => y(p.fragmentation), best => p.best, run => p.run,
-                label => set.runs[p.run].label.as_str(), short => short(&set.runs[p.run].label, 24), time => show_nanos((p.time * 1e6) as u64),
+                x => x(p.time), y => y(p.fragmentation), best => p.best, run => p.run, label_y,
+                label => set.runs[p.run].label.as_str(), short => label, time => show_nanos((p.time * 1e6) as u64),
                 fragmentation => format!("{:.1} %", p.fragmentation),
             }
         })

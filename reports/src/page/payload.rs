@@ -27,6 +27,9 @@ const SPANS: usize = 300;
 /// Stacks whose text is there, those with the most bytes first.
 const STACKS: usize = 1_500;
 
+/// Points of one curve of latencies.
+const STEPS: usize = 600;
+
 /// Frames of a stack that are shown.
 const FRAMES: usize = 40;
 
@@ -112,17 +115,27 @@ fn calls(run: &Run) -> Value {
     })
 }
 
+/// Of each kind of call the share that took no longer, at up to [`STEPS`] times.
 fn latency(run: &Run) -> Value {
-    let Some(measured) = &run.record.measured else { return Value::Null };
-    let one = measured.latency.iter().map(|(call, l)| {
-        let points = [
-            (0.5, l.p50_ns),
-            (0.9, l.p90_ns),
-            (0.99, l.p99_ns),
-            (0.999, l.p999_ns),
-            (1.0, l.max_ns),
-        ];
-        (call.clone(), json!(points))
+    if run.distributions.is_empty() {
+        return Value::Null;
+    }
+    let one = run.distributions.iter().map(|kind| {
+        let (all, every) = (kind.calls().max(1) as f64, kind.steps.len().div_ceil(STEPS).max(1));
+        let mut sum = 0;
+        let mut times = Vec::new();
+        let mut shares = Vec::new();
+        for (i, (ns, calls)) in kind.steps.iter().enumerate() {
+            sum += calls;
+            if (i + 1) % every == 0 || i + 1 == kind.steps.len() {
+                times.push(*ns);
+                shares.push((sum as f64 / all * 1e7).round() / 1e5);
+            }
+        }
+        (
+            kind.call.clone(),
+            json!({ "source": kind.source.name(), "times": times, "shares": shares }),
+        )
     });
     Value::Object(one.collect())
 }

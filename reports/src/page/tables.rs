@@ -138,18 +138,15 @@ pub(super) fn losses(set: &RunSet) -> Vec<Value> {
         .collect()
 }
 
-/// How long calls took, where that was measured.
+/// How long calls took, as measured or as modelled.
 pub(super) fn latency(set: &RunSet) -> Vec<Value> {
-    let mut rows = Vec::new();
-    for run in &set.runs {
-        let Some(measured) = &run.record.measured else { continue };
-        for (call, l) in &measured.latency {
-            let times = [l.p50_ns, l.p90_ns, l.p99_ns, l.p999_ns, l.max_ns];
-            rows.push(context! {
-                label => run.label.as_str(), call => call.as_str(), calls => show_count(l.calls), repeats => measured.repeats,
-                cells => times.map(|ns| context! { text => show_nanos(ns), number => ns }),
-            });
+    let all = set.runs.iter().flat_map(|run| run.distributions.iter().map(move |kind| (run, kind)));
+    all.map(|(run, kind)| {
+        let times = [0.5, 0.9, 0.99, 0.999, 1.0].map(|share| kind.quantile(share));
+        context! {
+            label => run.label.as_str(), call => kind.call.as_str(), source => kind.source.name(),
+            calls => show_count(kind.calls()), cells => times.map(|ns| context! { text => show_nanos(ns), number => ns }),
         }
-    }
-    rows
+    })
+    .collect()
 }
