@@ -151,9 +151,12 @@ impl Frontier {
 /// Rows of `causes.parquet` that are no cause.
 const ENDS: [&str; 3] = ["live", "interaction", "peak"];
 
+/// Run, cause, bytes, peak without it, refused requests.
+type CauseRow<'a> = (u64, &'a str, Option<i64>, Option<u64>, u64);
+
 /// `causes.parquet`.
 pub(super) fn causes(runs: &[Run]) -> Vec<Column> {
-    let mut rows: Vec<(u64, &str, Option<i64>, Option<u64>, u64)> = Vec::new();
+    let mut rows: Vec<CauseRow<'_>> = Vec::new();
     for (run, of) in (0..).zip(runs) {
         let Some(found) = &of.waterfall else { continue };
         let [live, interaction, peak] = ENDS;
