@@ -42,13 +42,12 @@ impl Observer for Prices {
     fn on_step(&mut self, step: &Step<'_>) {
         for (i, latency) in self.by_call.iter_mut().enumerate() {
             let calls = step.ledger.calls[i] - self.before.calls[i];
-            if calls > 0 {
-                let time = step.ledger.time[i] - self.before.time[i];
-                latency.get_or_insert_default().add_many(time / calls, calls);
-                (self.before.calls[i], self.before.time[i]) =
-                    (step.ledger.calls[i], step.ledger.time[i]);
+            let time = step.ledger.time[i] - self.before.time[i];
+            if let Some(each) = time.checked_div(calls) {
+                latency.get_or_insert_default().add_many(each, calls);
             }
         }
+        self.before = step.ledger.clone();
     }
 }
 
