@@ -3,7 +3,8 @@
 use poolsim_core::units::{BlockId, Bytes, DevAddr};
 
 /// Marks "no block". Block 0 is nobody's: it is always in use, so that nothing merges with it, and takes the
-/// writes meant for a neighbour that is not there, which spares hot code branches that cannot be predicted.
+/// writes meant for a neighbour that is not there, which spares hot code branches that cannot be predicted. It is the last in
+/// the order of every free index, so that a search ends at it.
 pub const NONE: u32 = 0;
 
 /// Marks "no slot".
@@ -23,13 +24,17 @@ pub const INDEXED: u8 = 16;
 /// Sizes are kept in units of 512 bytes: 32 bits are then enough for every reservation up to 2 TiB.
 pub const UNIT_SHIFT: u32 = 9;
 
-/// A block. Neighbours are those of the same segment, in address order.
+/// The order of a free index: size, then address. One number, so that comparing takes one branch.
+#[inline]
+pub fn key(units: u32, addr: DevAddr) -> u128 {
+    u128::from(units) << 64 | u128::from(addr)
+}
+
+/// A block, in half a cache line. Neighbours are those of the same segment, in address order.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     /// First address.
     pub addr: DevAddr,
-    /// Bytes asked for. Free blocks keep a stale value, as PyTorch's do.
-    pub requested: Bytes,
     /// Length in units of 512 bytes.
     pub units: u32,
     /// The neighbour below, or [`NONE`].
@@ -69,13 +74,13 @@ impl Block {
     #[inline]
     pub fn alone(addr: DevAddr, units: u32, heap: u16, flags: u8) -> Block {
         let [prev, next, before, after] = [NONE; 4];
-        Block { addr, requested: 0, units, prev, next, before, after, heap, flags }
+        Block { addr, units, prev, next, before, after, heap, flags }
     }
 
     /// The order of a free index: size, then address.
     #[inline]
-    pub fn key(&self) -> (u32, DevAddr) {
-        (self.units, self.addr)
+    pub fn key(&self) -> u128 {
+        key(self.units, self.addr)
     }
 
     /// 0 if the block serves small requests, 1 if large ones.
@@ -97,13 +102,25 @@ impl Block {
     }
 }
 
+/// For whom a block is, or was: free blocks keep stale values, as PyTorch's do.
+#[derive(Clone, Copy, Debug)]
+pub struct User {
+    /// Bytes asked for.
+    pub requested: Bytes,
+    /// The trace's slot.
+    pub slot: u32,
+}
+
+/// What a block that nobody had yet says of its user.
+const NO_USER: User = User { requested: 0, slot: NO_SLOT };
+
 /// All blocks by number, with the side tables that only some operations touch.
 #[derive(Clone, Debug)]
 pub struct Blocks {
     /// The blocks. Unused entries are on `unused`.
     pub table: Vec<Block>,
-    /// The trace's slot of each allocated block.
-    pub slots: Vec<u32>,
+    /// The user of each block.
+    pub users: Vec<User>,
     /// Lookup count of the pool when the block entered the index (ages for garbage collection).
     pub ages: Vec<u32>,
     unused: Vec<u32>,
@@ -112,8 +129,8 @@ pub struct Blocks {
 impl Default for Blocks {
     fn default() -> Self {
         let mut blocks =
-            Blocks { table: Vec::new(), slots: Vec::new(), ages: Vec::new(), unused: Vec::new() };
-        let nobody = blocks.grow(Block::alone(0, 0, 0, ALLOCATED));
+            Blocks { table: Vec::new(), users: Vec::new(), ages: Vec::new(), unused: Vec::new() };
+        let nobody = blocks.grow(Block::alone(DevAddr::MAX, u32::MAX, 0, ALLOCATED));
         debug_assert_eq!(nobody, NONE);
         blocks
     }
@@ -125,6 +142,7 @@ impl Blocks {
     pub fn add(&mut self, block: Block) -> u32 {
         if let Some(id) = self.unused.pop() {
             self.table[id as usize] = block;
+            self.users[id as usize] = NO_USER;
             return id;
         }
         self.grow(block)
@@ -134,7 +152,7 @@ impl Blocks {
     fn grow(&mut self, block: Block) -> u32 {
         let id = u32::try_from(self.table.len()).expect("fewer than 2^32 blocks");
         self.table.push(block);
-        self.slots.push(NO_SLOT);
+        self.users.push(NO_USER);
         self.ages.push(0);
         id
     }
@@ -175,12 +193,12 @@ impl Blocks {
         let flags = old.flags & (MAPPED | EXPANDABLE);
         let low = self.get_mut(low_id);
         low.addr = addr;
-        low.requested = 0;
         low.units = units;
         low.prev = prev;
         low.next = id;
         low.heap = heap;
         low.flags = flags;
+        self.users[low_id as usize].requested = 0;
         self.get_mut(prev).next = low_id;
         let high = self.get_mut(id);
         high.prev = low_id;

@@ -120,7 +120,6 @@ impl Pytorch {
         let addr = block.addr + (Bytes::from(units) << UNIT_SHIFT);
         let tail = self.blocks.add(Block {
             addr,
-            requested: 0,
             units: block.units - units,
             prev: id,
             flags: block.flags & !MAPPED,
@@ -179,13 +178,8 @@ impl Pytorch {
         if last < block.end() {
             let keep = *self.blocks.get(id);
             let units = ((last - keep.addr) >> UNIT_SHIFT) as u32;
-            let tail = self.blocks.add(Block {
-                addr: last,
-                requested: 0,
-                units: keep.units - units,
-                prev: id,
-                ..keep
-            });
+            let tail =
+                self.blocks.add(Block { addr: last, units: keep.units - units, prev: id, ..keep });
             self.blocks.get_mut(keep.next).prev = tail;
             let middle = self.blocks.get_mut(id);
             middle.next = tail;

@@ -9,7 +9,7 @@ use poolsim_core::units::{BlockId, PoolId, StreamId};
 
 impl Pytorch {
     /// `free(block)`: the program gives the block back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release(&mut self, dev: &mut dyn Device, id: u32) {
         let block = self.blocks.get_mut(id);
         // Copied before its flags are written: a copy after that would wait for the write.
@@ -23,7 +23,11 @@ impl Pytorch {
             self.stats.free_pending(freed.size_class(), freed.size());
             self.deferred.defer(dev, BlockId(id));
         } else {
-            self.stats.free(freed.size_class(), freed.size(), freed.requested);
+            self.stats.free(
+                freed.size_class(),
+                freed.size(),
+                self.blocks.users[id as usize].requested,
+            );
             self.merge_and_index(id, freed);
         }
     }
@@ -84,8 +88,9 @@ impl Pytorch {
         let block = *self.blocks.get(id);
         self.blocks.get_mut(id).flags = block.flags & !SHARED;
         let stream = self.heaps.get(block.heap).stream;
-        dev.note(Action::FreeCompleted, block.addr, block.requested, stream);
-        self.stats.complete_pending(block.size_class(), block.size(), block.requested);
+        let requested = self.blocks.users[id as usize].requested;
+        dev.note(Action::FreeCompleted, block.addr, requested, stream);
+        self.stats.complete_pending(block.size_class(), block.size(), requested);
         self.merge_and_index(id, block);
     }
 

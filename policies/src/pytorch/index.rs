@@ -10,7 +10,11 @@
 //! sorted vector, because a list is quadratic when thousands of blocks share a size. The order is the
 //! same either way, and the same as a `BTreeSet<(size, address)>`: tests hold the two against each other.
 
-use super::blocks::{Blocks, INDEXED, NONE};
+use std::hint::select_unpredictable;
+
+use super::blocks::{Block, Blocks, INDEXED, NONE, key};
+
+const _: () = assert!(CLASSES / 64 < WORDS);
 
 /// A list never gets longer than this: the class turns into a vector …
 const LIST_MAX: u32 = 48;
@@ -19,7 +23,8 @@ const LIST_AGAIN: u32 = 24;
 /// Sizes keep this many bits below their leading one; those with fewer have a class of their own.
 const MANTISSA: u32 = 7;
 const CLASSES: usize = ((32 - MANTISSA as usize) + 1) << MANTISSA;
-const WORDS: usize = CLASSES / 64;
+/// Words of the bitmap: [`CLASSES`] bits, and an empty word at the end that a search finds when nothing else is left.
+const WORDS: usize = 64;
 const BIG: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +40,8 @@ struct Class {
 pub struct FreeIndex {
     classes: Box<[Class]>,
     words: [u64; WORDS],
-    top: [u64; WORDS.div_ceil(64)],
+    /// Which words are not 0.
+    top: u64,
     vectors: Vec<Vec<u128>>,
     spare: Vec<u32>,
 }
@@ -49,7 +55,7 @@ fn class_of(units: u32) -> u32 {
 
 #[inline]
 fn packed(blocks: &Blocks, id: u32) -> u128 {
-    let (units, addr) = blocks.get(id).key();
+    let Block { units, addr, .. } = *blocks.get(id);
     u128::from(units) << 96 | u128::from(addr >> 9) << 32 | u128::from(id)
 }
 
@@ -58,7 +64,7 @@ impl Default for FreeIndex {
         FreeIndex {
             classes: vec![Class { head: NONE, count: 0 }; CLASSES].into(),
             words: [0; WORDS],
-            top: [0; WORDS.div_ceil(64)],
+            top: 0,
             vectors: Vec::new(),
             spare: Vec::new(),
         }
@@ -69,25 +75,21 @@ impl FreeIndex {
     /// The smallest block of at least `units`; among equals the one with the lowest address.
     #[inline(always)]
     pub fn best_fit(&self, blocks: &Blocks, units: u32) -> Option<u32> {
-        let wanted = class_of(units);
-        let class = self.class_from(wanted)?;
-        if class == wanted {
-            return match self.first_at_least(blocks, class, units, 0) {
-                Some(id) => Some(id),
-                None => self.class_from(class + 1).map(|c| self.first_in(c)),
-            };
+        let class = self.class_from(class_of(units))?;
+        match self.first_at_least(blocks, class, units, 0) {
+            NONE => self.class_from(class + 1).map(|c| self.first_in(c)),
+            id => Some(id),
         }
-        Some(self.first_in(class))
     }
 
     /// The block after `id` in order.
     pub fn after(&self, blocks: &Blocks, id: u32) -> Option<u32> {
-        let (units, addr) = blocks.get(id).key();
+        let Block { units, addr, .. } = *blocks.get(id);
         let class = class_of(units);
         let next = match self.vector(class) {
             None => Some(blocks.get(id).after).filter(|&n| n != NONE),
-            Some(v) => {
-                self.first_at_least(blocks, class, units, addr + 1).filter(|_| !v.is_empty())
+            Some(_) => {
+                Some(self.first_at_least(blocks, class, units, addr + 1)).filter(|&n| n != NONE)
             }
         };
         next.or_else(|| self.class_from(class + 1).map(|c| self.first_in(c)))
@@ -138,37 +140,25 @@ impl FreeIndex {
         debug_assert!(!block.is(INDEXED), "a block is in the index once");
         block.flags |= INDEXED;
         let key = block.key();
-        let c = class_of(key.0);
+        let c = class_of(block.units);
         let class = &mut self.classes[c as usize];
-        if class.count == 0 {
-            *class = Class { head: id, count: 1 };
-            (block.before, block.after) = (NONE, NONE);
-            self.words[c as usize / 64] |= 1 << (c % 64);
-            self.top[c as usize / 4096] |= 1 << (c / 64 % 64);
-            return;
-        }
         if class.count >= LIST_MAX {
             return self.insert_in_long(blocks, c, id);
         }
         class.count += 1;
         let mut before = NONE;
         let mut at = class.head;
-        while at != NONE {
-            let b = blocks.get(at);
-            if b.key() > key {
-                break;
-            }
+        while blocks.get(at).key() < key {
             before = at;
-            at = b.after;
+            at = blocks.get(at).after;
         }
+        class.head = select_unpredictable(before == NONE, id, class.head);
         let block = blocks.get_mut(id);
         (block.before, block.after) = (before, at);
-        if before == NONE {
-            class.head = id;
-        } else {
-            blocks.get_mut(before).after = id;
-        }
+        blocks.get_mut(before).after = id;
         blocks.get_mut(at).before = id;
+        self.words[c as usize / 64] |= 1 << (c % 64);
+        self.top |= 1 << (c / 64);
     }
 
     /// Takes a block out. Its size and address must be those with which it was put in.
@@ -185,11 +175,8 @@ impl FreeIndex {
         }
         class.count -= 1;
         let empty = class.count == 0;
-        if before == NONE {
-            class.head = after;
-        } else {
-            blocks.get_mut(before).after = after;
-        }
+        class.head = select_unpredictable(before == NONE, after, class.head);
+        blocks.get_mut(before).after = after;
         blocks.get_mut(after).before = before;
         self.clear_bit_if(c, empty);
     }
@@ -200,7 +187,7 @@ impl FreeIndex {
         let word = &mut self.words[c as usize / 64];
         *word &= !(u64::from(empty) << (c % 64));
         let none_left = u64::from(*word == 0);
-        self.top[c as usize / 4096] &= !(none_left << (c / 64 % 64));
+        self.top &= !(none_left << (c / 64));
     }
 
     #[inline]
@@ -212,25 +199,12 @@ impl FreeIndex {
     #[inline(always)]
     fn class_from(&self, class: u32) -> Option<u32> {
         let word = class as usize / 64;
-        if word >= WORDS {
-            return None;
-        }
+        // Whether the class's own word holds one is a coin toss: both answers are computed, and one is taken.
         let here = self.words[word] & (!0 << (class % 64));
-        if here != 0 {
-            return Some(word as u32 * 64 + here.trailing_zeros());
-        }
-        let next = word + 1;
-        let mut t = next / 64;
-        let mut tops = self.top.get(t).copied().unwrap_or(0)
-            & (!0u64).checked_shl(next as u32 % 64).unwrap_or(0);
-        loop {
-            if tops != 0 {
-                let w = t * 64 + tops.trailing_zeros() as usize;
-                return Some(w as u32 * 64 + self.words[w].trailing_zeros());
-            }
-            t += 1;
-            tops = *self.top.get(t)?;
-        }
+        let later = (self.top & (!1 << word)).trailing_zeros().min(WORDS as u32 - 1) as usize;
+        let bits = select_unpredictable(here != 0, here, self.words[later]);
+        let word = select_unpredictable(here != 0, word, later);
+        (bits != 0).then(|| word as u32 * 64 + bits.trailing_zeros())
     }
 
     #[inline]
@@ -260,16 +234,16 @@ impl FreeIndex {
 
     /// The first block of a class that is at least (`units`, `addr`) in order.
     #[inline]
-    fn first_at_least(&self, blocks: &Blocks, class: u32, units: u32, addr: u64) -> Option<u32> {
+    fn first_at_least(&self, blocks: &Blocks, class: u32, units: u32, addr: u64) -> u32 {
         if let Some(v) = self.vector(class) {
             let key = u128::from(units) << 96 | u128::from(addr.div_ceil(512)) << 32;
-            return v.get(v.partition_point(|&k| k < key)).map(|&k| k as u32);
+            return v.get(v.partition_point(|&k| k < key)).map_or(NONE, |&k| k as u32);
         }
         let mut id = self.classes[class as usize].head;
-        while id != NONE && blocks.get(id).key() < (units, addr) {
+        while blocks.get(id).key() < key(units, addr) {
             id = blocks.get(id).after;
         }
-        (id != NONE).then_some(id)
+        id
     }
 
     /// Puts a block into a class that is a vector, or is too long to stay a list.
@@ -328,7 +302,7 @@ impl FreeIndex {
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocks::{Block, MAPPED};
+    use super::super::blocks::MAPPED;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;

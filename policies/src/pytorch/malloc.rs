@@ -1,7 +1,7 @@
 //! Serving a request.
 
 use super::Pytorch;
-use super::blocks::{ALLOCATED, Blocks, EXPANDABLE, MAPPED, NONE, UNIT_SHIFT};
+use super::blocks::{ALLOCATED, Blocks, EXPANDABLE, MAPPED, NONE, UNIT_SHIFT, User};
 use super::heap::{LARGE, SMALL, Segment, class_index};
 use super::size::{MAX_REQUEST, MIN_BLOCK, round_size, segment_size};
 use poolsim_core::device::{Backing, Device};
@@ -45,7 +45,7 @@ impl From<DeviceError> for Refusal {
 }
 
 impl Pytorch {
-    #[inline]
+    #[inline(always)]
     pub(super) fn allocate(
         &mut self,
         dev: &mut dyn Device,
@@ -217,7 +217,8 @@ impl Pytorch {
         if search.expandable {
             return MIN_BLOCK;
         }
-        if search.size >= self.max_split && class == LARGE {
+        // Not `&&`: the first is nearly always false and foreseen, the second never is.
+        if (search.size >= self.max_split) & (class == LARGE) {
             return Bytes::MAX;
         }
         // More than 1 MiB, in sizes that are multiples of 512.
@@ -245,10 +246,8 @@ impl Pytorch {
             self.stats.inactive_split_bytes.net(class, bytes);
             self.stats.inactive_split.net(class, i64::from(splits) - i64::from(was_split));
         }
-        let block = self.blocks.get_mut(id);
-        block.flags |= ALLOCATED;
-        block.requested = search.requested;
-        self.blocks.slots[id as usize] = slot;
+        self.blocks.get_mut(id).flags |= ALLOCATED;
+        self.blocks.users[id as usize] = User { requested: search.requested, slot };
         self.stats.allocate(class, size, search.requested);
         if size >= self.max_split {
             self.stats.oversize_block(true);

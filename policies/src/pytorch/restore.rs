@@ -163,7 +163,7 @@ impl Pytorch {
                 rest
             };
             rest = if id == rest { NONE } else { rest };
-            self.blocks.get_mut(id).requested = view.requested;
+            self.blocks.users[id as usize].requested = view.requested;
             self.set_up(id, view, live);
         }
     }
@@ -186,7 +186,7 @@ impl Pytorch {
             self.stats.oversize_block(true);
         }
         if let Some(slot) = view.slot {
-            self.blocks.slots[id as usize] = slot.0;
+            self.blocks.users[id as usize].slot = slot.0;
             live.push((slot, BlockId(id)));
         }
     }

@@ -19,16 +19,13 @@ pub const MAX_REQUEST: Bytes = 1 << 60;
 /// Rounds a request as the allocator does. The result is a multiple of [`MIN_BLOCK`].
 #[inline]
 pub fn round_size(config: &Config, requested: Bytes) -> Bytes {
-    if requested < MIN_BLOCK {
-        return MIN_BLOCK;
-    }
-    if config.rounds_to_divisions {
+    if config.rounds_to_divisions && requested >= MIN_BLOCK {
         let divisions = divisions_for(&config.divisions, requested);
         if divisions > 1 && requested > MIN_BLOCK * divisions {
             return next_division(requested, divisions);
         }
     }
-    requested.next_multiple_of(MIN_BLOCK)
+    requested.max(1).next_multiple_of(MIN_BLOCK)
 }
 
 /// The divisions of the bucket that a size falls into: below 2 MiB the first, then one an octave,

@@ -1,7 +1,7 @@
 //! Walking the heap, as PyTorch's snapshot lists it.
 
 use super::Pytorch;
-use super::blocks::{ALLOCATED, Block, MAPPED, NO_SLOT, NONE, SHARED};
+use super::blocks::{ALLOCATED, Block, MAPPED, NO_SLOT, NONE, SHARED, User};
 use super::heap::{SMALL, Segment};
 use poolsim_core::heap::{BlockState, BlockView, HeapVisitor, RangeView};
 use poolsim_core::stack::StackId;
@@ -73,11 +73,11 @@ impl Pytorch {
         } else {
             BlockState::Free
         };
-        let slot = self.blocks.slots[id as usize];
+        let User { requested, slot } = self.blocks.users[id as usize];
         BlockView {
             addr: block.addr,
             size: block.size(),
-            requested: block.requested,
+            requested,
             state,
             slot: (state != BlockState::Free && slot != NO_SLOT).then_some(Slot(slot)),
             stack: StackId::NONE,
