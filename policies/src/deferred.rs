@@ -73,14 +73,25 @@ impl DeferredFrees {
 
     /// Appends the blocks whose last fence has passed, in the order in which that happened.
     pub fn settle(&mut self, dev: &mut dyn Device, free: &mut Vec<BlockId>) {
+        self.settle_beside(dev, free, &mut Vec::new());
+    }
+
+    /// The same, for a policy that also records fences of its own: appends those that have passed to `others`.
+    pub fn settle_beside(
+        &mut self,
+        dev: &mut dyn Device,
+        free: &mut Vec<BlockId>,
+        others: &mut Vec<FenceId>,
+    ) {
         for (block, stream) in std::mem::take(&mut self.unrecorded) {
             self.record(dev, block, stream);
         }
         let mut passed = std::mem::take(&mut self.passed);
         dev.poll(&mut passed);
         for fence in passed.drain(..) {
-            if let Some(block) = self.waiting.remove(&fence) {
-                self.count_down(block);
+            match self.waiting.remove(&fence) {
+                Some(block) => self.count_down(block),
+                None => others.push(fence),
             }
         }
         free.append(&mut self.done);

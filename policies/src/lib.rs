@@ -12,6 +12,7 @@ pub mod bump;
 pub mod caching;
 pub mod compose;
 pub mod counterfactual;
+pub mod cub;
 pub mod cuda_async;
 pub mod cuda_malloc;
 pub mod deferred;
