@@ -150,7 +150,7 @@ macro_rules! policies {
 
 policies! {
     pytorch, cuda_async, cuda_malloc, best_fit, pow2, lru, tlsf, buddy, bump, rmm_pool, rmm_arena, rmm_binning, bfc, cub,
-    stitch, planned, compose,
+    ort_arena, stitch, planned, compose,
 }
 
 /// A set of policies. A value, so that a program outside this repository can add its own.

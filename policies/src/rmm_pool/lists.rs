@@ -23,6 +23,13 @@ pub trait Lists: Default {
 #[derive(Clone, Debug, Default)]
 pub struct Coalescing(BestFit);
 
+impl Coalescing {
+    /// Takes a free block out of its lane's list.
+    pub fn remove(&mut self, arena: &Arena, block: BlockId) {
+        self.0.remove(arena, block);
+    }
+}
+
 impl Lists for Coalescing {
     #[inline]
     fn take(&mut self, arena: &Arena, size: Bytes, lane: LaneId) -> Option<BlockId> {

@@ -7,11 +7,18 @@ use poolsim_sim::{DeviceProfile, Placement, SimConfig, SimDevice};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The committed recordings and, where they are, the shared ones of a folder, in order; says so if they are not.
+/// The committed recordings of a folder, in order.
+pub fn corpus(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = list(&root.join("../traces/corpus").join(folder), extension);
+    assert!(!found.is_empty(), "the corpus has recordings in {folder}");
+    found
+}
+
+/// The same and, where they are, the shared ones; says so if they are not.
 pub fn recordings(folder: &str, extension: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut found = list(&root.join("../traces/corpus").join(folder), extension);
-    assert!(!found.is_empty(), "the corpus has recordings in {folder}");
+    let mut found = corpus(folder, extension);
     let shared =
         std::env::var_os("POOLSIM_SHARED").map_or_else(|| root.join("../../shared"), PathBuf::from);
     let shared = list(&shared.join("traces").join(folder), extension);
