@@ -1,10 +1,11 @@
 //! What allocators share whose memory moves between streams: a heap, frees that wait, and the order of streams.
 
-use crate::arena::{Arena, RangeNo};
+use crate::arena::{Arena, RangeNo, TOO_LARGE};
 use crate::deferred::DeferredFrees;
 use crate::registry::BuildEnv;
 use poolsim_core::{
-    Action, AllocError, BlockId, Bytes, Device, DeviceError, OomCause, PoolId, StreamId,
+    Action, AllocError, AllocRequest, BlockId, Bytes, Device, DeviceError, Grant, OomCause, PoolId,
+    StreamId,
 };
 
 /// An arena whose blocks in use lie in the lane of the stream that they were asked for.
@@ -158,6 +159,50 @@ impl Ordered {
             *cause = OomCause::Limit;
         }
         refused
+    }
+}
+
+/// What an allocator over an [`Ordered`] heap says of itself, for [`malloc`].
+pub trait Serves {
+    /// Its heap.
+    fn heap(&mut self) -> &mut Ordered;
+    /// The size of the smallest block that serves `asked` bytes. `asked` is below [`TOO_LARGE`].
+    fn rounded(&self, asked: Bytes) -> Bytes;
+    /// Puts a block to use for `req`, whose size after rounding is `size`.
+    fn serve(
+        &mut self,
+        dev: &mut dyn Device,
+        req: &AllocRequest,
+        size: Bytes,
+    ) -> Result<BlockId, Refusal>;
+    /// A free that waited is complete: vacates the block and puts it back.
+    fn complete(&mut self, block: BlockId);
+}
+
+/// Serves a request. Before it is refused, the host waits for pending frees, and it is tried again.
+#[inline]
+pub fn malloc<A: Serves>(
+    allocator: &mut A,
+    dev: &mut dyn Device,
+    req: &AllocRequest,
+) -> Result<Grant, AllocError> {
+    if req.size >= TOO_LARGE {
+        return Err(allocator.heap().refuse(dev, req.size, req.size, Refusal::Full));
+    }
+    for block in allocator.heap().settled(dev) {
+        allocator.complete(block);
+    }
+    let size = allocator.rounded(req.size);
+    loop {
+        let refusal = match allocator.serve(dev, req, size) {
+            Ok(block) => return Ok(allocator.heap().arena.grant(block)),
+            Err(refusal) => refusal,
+        };
+        let freed = allocator.heap().wait_for_frees(dev);
+        if freed.is_empty() {
+            return Err(allocator.heap().refuse(dev, req.size, size, refusal));
+        }
+        freed.into_iter().for_each(|block| allocator.complete(block));
     }
 }
 

@@ -1,7 +1,6 @@
 //! RMM's `binning_memory_resource` over a pool.
 
-use crate::arena::TOO_LARGE;
-use crate::ordered::Refusal;
+use crate::ordered::{Ordered, Refusal, Serves, malloc};
 use crate::params::{Effect, ParamDef, ParamDefault, ParamKind};
 use crate::registry::{PolicyDef, no_warnings};
 use crate::rmm_pool::lists::{Equal, StreamLists};
@@ -131,16 +130,6 @@ impl RmmBinning {
         (bin < self.bins.len()).then_some(bin)
     }
 
-    fn serve(&mut self, dev: &mut dyn Device, req: &AllocRequest) -> Result<BlockId, Refusal> {
-        if !self.started {
-            self.start(dev)?;
-        }
-        match self.bin_for(req.size) {
-            Some(bin) => self.take_from_bin(dev, bin, req),
-            None => self.take_from_pool(dev, req),
-        }
-    }
-
     fn take_from_bin(
         &mut self,
         dev: &mut dyn Device,
@@ -165,8 +154,9 @@ impl RmmBinning {
         &mut self,
         dev: &mut dyn Device,
         req: &AllocRequest,
+        size: Bytes,
     ) -> Result<BlockId, Refusal> {
-        let (size, lane) = (req.size.next_multiple_of(ALIGN), self.pool.lane(req.stream));
+        let lane = self.pool.lane(req.stream);
         let block = self.pool.take(dev, size, lane)?;
         if let Some(rest) = self.pool.heap.arena.occupy(block, size, req) {
             self.pool.put(rest);
@@ -188,11 +178,6 @@ impl RmmBinning {
         }
     }
 
-    fn complete(&mut self, block: BlockId) {
-        self.pool.heap.arena.vacate(block);
-        self.put(block);
-    }
-
     fn destroy(&mut self, dev: &mut dyn Device) -> Bytes {
         for bin in &mut self.bins {
             bin.free = StreamLists::default();
@@ -202,27 +187,43 @@ impl RmmBinning {
     }
 }
 
+impl Serves for RmmBinning {
+    #[inline]
+    fn heap(&mut self) -> &mut Ordered {
+        &mut self.pool.heap
+    }
+
+    #[inline]
+    fn rounded(&self, asked: Bytes) -> Bytes {
+        let bin = self.bin_for(asked).map(|bin| self.bins[bin].size);
+        bin.unwrap_or_else(|| asked.next_multiple_of(ALIGN))
+    }
+
+    #[inline]
+    fn serve(
+        &mut self,
+        dev: &mut dyn Device,
+        req: &AllocRequest,
+        size: Bytes,
+    ) -> Result<BlockId, Refusal> {
+        if !self.started {
+            self.start(dev)?;
+        }
+        match self.bin_for(req.size) {
+            Some(bin) => self.take_from_bin(dev, bin, req),
+            None => self.take_from_pool(dev, req, size),
+        }
+    }
+
+    fn complete(&mut self, block: BlockId) {
+        self.pool.heap.arena.vacate(block);
+        self.put(block);
+    }
+}
+
 impl Policy for RmmBinning {
     fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
-        if req.size >= TOO_LARGE {
-            return Err(self.pool.heap.refuse(dev, req.size, req.size, Refusal::Full));
-        }
-        for block in self.pool.heap.settled(dev) {
-            self.complete(block);
-        }
-        loop {
-            let refusal = match self.serve(dev, &req) {
-                Ok(block) => return Ok(self.pool.heap.arena.grant(block)),
-                Err(refusal) => refusal,
-            };
-            let freed = self.pool.heap.wait_for_frees(dev);
-            if freed.is_empty() {
-                let rounded = self.bin_for(req.size).map(|bin| self.bins[bin].size);
-                let rounded = rounded.unwrap_or(req.size.next_multiple_of(ALIGN));
-                return Err(self.pool.heap.refuse(dev, req.size, rounded, refusal));
-            }
-            freed.into_iter().for_each(|block| self.complete(block));
-        }
+        malloc(self, dev, &req)
     }
 
     fn free(&mut self, dev: &mut dyn Device, block: BlockId) {

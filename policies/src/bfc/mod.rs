@@ -1,11 +1,11 @@
 //! The BFC allocator of TensorFlow and of XLA, which JAX uses.
 
 mod crossings;
-mod regions;
 
-use crate::arena::{LaneId, TOO_LARGE};
-use crate::ordered::{Ordered, Refusal};
+use crate::arena::LaneId;
+use crate::ordered::{Ordered, Refusal, Serves, malloc};
 use crate::params::{Effect, ParamDef, ParamDefault, ParamKind, Params};
+use crate::regions::{ALIGN, Growth, Rules, share};
 use crate::registry::{BuildEnv, OomRule, PolicyDef, Preset, no_warnings};
 use crate::stage::Placement;
 use crate::stage::placement::BestFit;
@@ -15,11 +15,10 @@ use poolsim_core::{
     AllocError, AllocRequest, BlockId, Bytes, Device, Grant, HeapVisitor, Policy, PoolId,
     PoolStats, StreamId,
 };
-use regions::Growth;
 use std::ops::Bound;
 
-/// Every chunk is a multiple of this and lies on a multiple of it.
-const ALIGN: Bytes = 256;
+/// The first region, where not all memory is taken at once.
+const FIRST: Bytes = 2 * MIB;
 
 /// How much longer than the request a chunk may stay, where no fraction says otherwise.
 const MAX_WASTE: Bytes = 128 * MIB;
@@ -130,6 +129,7 @@ impl Bfc {
         let own = own.unwrap_or_else(|| share.next_multiple_of(env.caps.granule));
         let allowed = env.memory_fraction.map_or(Bytes::MAX, |x| (total as f64 * x) as Bytes);
         let limit = own.min(allowed);
+        let first = if params.bool(PREALLOCATE.key) { limit } else { limit.min(FIRST) };
         let fraction = params.float(FRAGMENTATION.key);
         let mut heap = Ordered::new(env);
         let lane = heap.arena.lane_for(StreamId(0), PoolId::DEFAULT);
@@ -137,7 +137,14 @@ impl Bfc {
             heap,
             free: BestFit::default(),
             lane,
-            growth: Growth::new(limit, params.bool(PREALLOCATE.key)),
+            growth: Growth::new(Rules {
+                limit,
+                first: first.next_multiple_of(ALIGN),
+                doubles_to: Bytes::MAX,
+                doubles_when_refused: false,
+                exact: false,
+                least_retry: 0,
+            }),
             crossings: Crossings::default(),
             max_waste: if fraction > 0.0 { (fraction * limit as f64) as Bytes } else { MAX_WASTE },
             collect: params.bool(COLLECT.key),
@@ -214,42 +221,30 @@ impl Bfc {
         self.crossings.copy(chunk, whole);
         self.free.insert(arena, whole);
     }
-
-    fn complete(&mut self, chunk: BlockId) {
-        self.heap.arena.vacate(chunk);
-        self.put(chunk);
-    }
-
-    /// How much of a chunk a request of `size` bytes, after rounding, gets.
-    #[inline]
-    fn share(&self, chunk: Bytes, size: Bytes) -> Bytes {
-        if chunk >= 2 * size || chunk - size >= self.max_waste { size } else { chunk }
-    }
 }
 
-impl Policy for Bfc {
-    fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
-        if req.size >= TOO_LARGE {
-            return Err(self.heap.refuse(dev, req.size, req.size, Refusal::Full));
-        }
-        for chunk in self.heap.settled(dev) {
-            self.complete(chunk);
-        }
-        let size = req.size.next_multiple_of(ALIGN);
-        let chunk = loop {
-            let refusal = match self.obtain(dev, size, req.stream) {
-                Ok(chunk) => break chunk,
-                Err(refusal) => refusal,
-            };
-            let freed = self.heap.wait_for_frees(dev);
-            if freed.is_empty() {
-                return Err(self.heap.refuse(dev, req.size, size, refusal));
-            }
-            freed.into_iter().for_each(|chunk| self.complete(chunk));
-        };
-        let share = self.share(self.heap.arena.size(chunk), size);
+impl Serves for Bfc {
+    #[inline]
+    fn heap(&mut self) -> &mut Ordered {
+        &mut self.heap
+    }
+
+    #[inline]
+    fn rounded(&self, asked: Bytes) -> Bytes {
+        asked.next_multiple_of(ALIGN)
+    }
+
+    #[inline]
+    fn serve(
+        &mut self,
+        dev: &mut dyn Device,
+        req: &AllocRequest,
+        size: Bytes,
+    ) -> Result<BlockId, Refusal> {
+        let chunk = self.obtain(dev, size, req.stream)?;
         let arena = &mut self.heap.arena;
-        if let Some(rest) = arena.occupy(chunk, share, &req) {
+        let share = share(arena.size(chunk), size, self.max_waste);
+        if let Some(rest) = arena.occupy(chunk, share, req) {
             self.crossings.copy(chunk, rest);
             self.free.insert(arena, rest);
         }
@@ -257,7 +252,18 @@ impl Policy for Bfc {
         arena.move_to_lane(chunk, lane);
         self.allocs += 1;
         self.largest = self.largest.max(share);
-        Ok(arena.grant(chunk))
+        Ok(chunk)
+    }
+
+    fn complete(&mut self, chunk: BlockId) {
+        self.heap.arena.vacate(chunk);
+        self.put(chunk);
+    }
+}
+
+impl Policy for Bfc {
+    fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
+        malloc(self, dev, &req)
     }
 
     fn free(&mut self, dev: &mut dyn Device, chunk: BlockId) {

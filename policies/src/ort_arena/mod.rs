@@ -4,8 +4,8 @@ mod def;
 
 pub use def::DEF;
 
-use crate::arena::{LaneId, RangeNo, TOO_LARGE};
-use crate::ordered::{Ordered, Refusal};
+use crate::arena::{LaneId, RangeNo};
+use crate::ordered::{Ordered, Refusal, Serves, malloc};
 use crate::regions::{ALIGN, Growth, Rules, share};
 use crate::registry::BuildEnv;
 use crate::rmm_pool::lists::{Coalescing, Lists};
@@ -91,11 +91,6 @@ impl OrtArena {
         Ok(region)
     }
 
-    fn complete(&mut self, chunk: BlockId) {
-        self.heap.arena.vacate(chunk);
-        self.free.put(&mut self.heap.arena, chunk);
-    }
-
     /// The host waited for a lane's stream: anybody may use its free chunks.
     fn disown(&mut self, lane: LaneId) {
         let arena = &mut self.heap.arena;
@@ -147,36 +142,46 @@ impl OrtArena {
     }
 }
 
-impl Policy for OrtArena {
-    fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
-        if req.size >= TOO_LARGE {
-            return Err(self.heap.refuse(dev, req.size, req.size, Refusal::Full));
-        }
-        for chunk in self.heap.settled(dev) {
-            self.complete(chunk);
-        }
-        let size = req.size.next_multiple_of(ALIGN);
+impl Serves for OrtArena {
+    #[inline]
+    fn heap(&mut self) -> &mut Ordered {
+        &mut self.heap
+    }
+
+    #[inline]
+    fn rounded(&self, asked: Bytes) -> Bytes {
+        asked.next_multiple_of(ALIGN)
+    }
+
+    #[inline]
+    fn serve(
+        &mut self,
+        dev: &mut dyn Device,
+        req: &AllocRequest,
+        size: Bytes,
+    ) -> Result<BlockId, Refusal> {
         let lane = self.heap.arena.lane_for(req.stream, PoolId::DEFAULT);
-        let chunk = loop {
-            let refusal = match self.obtain(dev, size, lane) {
-                Ok(chunk) => break chunk,
-                Err(refusal) => refusal,
-            };
-            let freed = self.heap.wait_for_frees(dev);
-            if freed.is_empty() {
-                return Err(self.heap.refuse(dev, req.size, size, refusal));
-            }
-            freed.into_iter().for_each(|chunk| self.complete(chunk));
-        };
+        let chunk = self.obtain(dev, size, lane)?;
         let arena = &mut self.heap.arena;
         let share = share(arena.size(chunk), size, self.settings.max_dead);
-        if let Some(rest) = arena.occupy(chunk, share, &req) {
+        if let Some(rest) = arena.occupy(chunk, share, req) {
             self.free.put(arena, rest);
         }
         arena.move_to_lane(chunk, lane);
         self.allocs += 1;
         self.largest = self.largest.max(share);
-        Ok(arena.grant(chunk))
+        Ok(chunk)
+    }
+
+    fn complete(&mut self, chunk: BlockId) {
+        self.heap.arena.vacate(chunk);
+        self.free.put(&mut self.heap.arena, chunk);
+    }
+}
+
+impl Policy for OrtArena {
+    fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
+        malloc(self, dev, &req)
     }
 
     fn free(&mut self, dev: &mut dyn Device, chunk: BlockId) {

@@ -3,8 +3,7 @@
 pub mod lists;
 pub mod pool;
 
-use crate::arena::TOO_LARGE;
-use crate::ordered::Refusal;
+use crate::ordered::{Ordered, Refusal, Serves, malloc};
 use crate::params::{Effect, ParamDef, ParamDefault, ParamKind, Params};
 use crate::registry::{BuildEnv, OomRule, PolicyDef, no_warnings};
 use pool::{ALIGN, Pool, Settings};
@@ -93,32 +92,42 @@ pub struct RmmPool {
     pool: Pool,
 }
 
-impl Policy for RmmPool {
-    fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
+impl Serves for RmmPool {
+    #[inline]
+    fn heap(&mut self) -> &mut Ordered {
+        &mut self.pool.heap
+    }
+
+    #[inline]
+    fn rounded(&self, asked: Bytes) -> Bytes {
+        asked.next_multiple_of(ALIGN)
+    }
+
+    #[inline]
+    fn serve(
+        &mut self,
+        dev: &mut dyn Device,
+        req: &AllocRequest,
+        size: Bytes,
+    ) -> Result<BlockId, Refusal> {
         let pool = &mut self.pool;
-        if req.size >= TOO_LARGE {
-            return Err(pool.heap.refuse(dev, req.size, req.size, Refusal::Full));
-        }
-        for block in pool.heap.settled(dev) {
-            pool.complete(block);
-        }
-        let (size, lane) = (req.size.next_multiple_of(ALIGN), pool.lane(req.stream));
-        let block = loop {
-            let refusal = match pool.take(dev, size, lane) {
-                Ok(block) => break block,
-                Err(refusal) => refusal,
-            };
-            let freed = pool.heap.wait_for_frees(dev);
-            if freed.is_empty() {
-                return Err(pool.heap.refuse(dev, req.size, size, refusal));
-            }
-            freed.into_iter().for_each(|block| pool.complete(block));
-        };
-        if let Some(rest) = pool.heap.arena.occupy(block, size, &req) {
+        let lane = pool.lane(req.stream);
+        let block = pool.take(dev, size, lane)?;
+        if let Some(rest) = pool.heap.arena.occupy(block, size, req) {
             pool.put(rest);
         }
         pool.heap.arena.move_to_lane(block, lane);
-        Ok(pool.heap.arena.grant(block))
+        Ok(block)
+    }
+
+    fn complete(&mut self, block: BlockId) {
+        self.pool.complete(block);
+    }
+}
+
+impl Policy for RmmPool {
+    fn malloc(&mut self, dev: &mut dyn Device, req: AllocRequest) -> Result<Grant, AllocError> {
+        malloc(self, dev, &req)
     }
 
     fn free(&mut self, dev: &mut dyn Device, block: BlockId) {
