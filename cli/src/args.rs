@@ -1,11 +1,13 @@
 //! The command line: syntax only. What the arguments mean together is each command's second step.
 
+mod advice;
 mod lab;
 mod runs;
 mod setup;
 mod synth;
 mod traces;
 
+pub use advice::AdviseArgs;
 pub use lab::{BoundArgs, FrontierArgs, SweepArgs, WaterfallArgs};
 pub use runs::{BenchArgs, CompareArgs, ReplayArgs, ReportArgs};
 pub use setup::{CalibrateArgs, CompletionsArgs, DevicesArgs, NewPolicyArgs, PoliciesArgs};
@@ -38,7 +40,7 @@ Exit codes:
   0  fine
   1  an error; or `verify` found a difference
   2  the command line was wrong
-  3  `replay`: the simulated job ran out of memory";
+  3  `replay`: the simulated job ran out of memory; `advise`: no setting carries the job";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -57,6 +59,8 @@ pub enum Command {
     Trace(TraceArgs),
     /// Check that the pytorch policy decides what PyTorch decided, entry for entry
     Verify(VerifyArgs),
+    /// Find the allocator setting that suits a job best, and say how sure that is
+    Advise(AdviseArgs),
     /// Say how little memory a trace could do with, and find a placement that does
     Bound(BoundArgs),
     /// Say which rule of a policy costs how much memory

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod asked;
 mod bounds;
 mod choice;
 mod cmd;
@@ -57,6 +58,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Trace(args) => cmd::trace::run(&args, out),
         Command::Report(args) => cmd::report::run(&args),
         Command::Verify(args) => cmd::verify::run(&args, out),
+        Command::Advise(args) => cmd::advise::run(&args, out),
         Command::Bound(args) => cmd::bound::run(&args, out),
         Command::Waterfall(args) => cmd::waterfall::run(&args, out),
         Command::Frontier(args) => cmd::frontier::run(&args, out),

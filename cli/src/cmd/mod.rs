@@ -1,5 +1,6 @@
 //! A module per command.
 
+pub mod advise;
 pub mod bench;
 pub mod bound;
 pub mod calibrate;

@@ -1,0 +1,150 @@
+//! A trace with the machine that it is to run on, and what a run of it comes to.
+
+use poolsim_core::{
+    Bytes, DeviceCaps, HeapImage, Nanos, ReplayTarget, Trace, TraceError, TraceReader,
+};
+use poolsim_policies::{BuildEnv, Resolved};
+use poolsim_sim::{
+    DeviceProfile, Observer, Placement, ReplayOptions, RunEnd, SimConfig, SimDevice, replay,
+};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// A trace and the machine that it is to run on.
+#[derive(Clone)]
+pub struct Job {
+    /// What the program asks for.
+    pub trace: Arc<Trace>,
+    /// The device.
+    pub caps: DeviceCaps,
+    /// The share of the device that the program lets its allocator take, if it sets one.
+    pub memory_fraction: Option<f64>,
+    /// Bytes of the device that the job can have; `None` for all.
+    pub capacity: Option<Bytes>,
+    /// What device calls cost.
+    pub profile: DeviceProfile,
+    /// The settings that the trace was recorded under. A run under them starts from the recorded heap, where the trace
+    /// has one; other settings would have laid it out otherwise and get it as requests.
+    pub recorded: Option<Resolved>,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Measured {
+    /// Requests that were refused.
+    pub ooms: u64,
+    /// Times that the policy released its cache and tried again.
+    pub retries: u64,
+    /// Highest number of bytes held from the device.
+    pub peak_reserved_bytes: Bytes,
+    /// Highest sum of blocks in use, frees that wait included.
+    pub peak_active_bytes: Bytes,
+    /// Reserved bytes after the last event.
+    pub final_reserved_bytes: Bytes,
+    /// Predicted time in device calls.
+    pub device_time_ns: Nanos,
+    /// Device calls.
+    pub device_calls: u64,
+}
+
+impl Measured {
+    /// Whether every request was served.
+    pub fn lives(&self) -> bool {
+        self.ooms == 0
+    }
+}
+
+impl Job {
+    /// What a policy may know of the machine.
+    pub fn env(&self) -> BuildEnv {
+        BuildEnv { caps: self.caps.clone(), memory_fraction: self.memory_fraction }
+    }
+
+    /// The most that the allocator can have: the smallest of device, capacity and memory fraction.
+    pub fn limit(&self) -> Bytes {
+        let share = self.memory_fraction.filter(|share| *share < 1.0);
+        let allowed = share.map_or(Bytes::MAX, |share| (share * self.caps.total as f64) as Bytes);
+        self.caps.total.min(self.capacity.unwrap_or(Bytes::MAX)).min(allowed)
+    }
+
+    /// The same job on another trace.
+    pub fn with_trace(&self, trace: Arc<Trace>) -> Job {
+        Job { trace, recorded: None, ..self.clone() }
+    }
+
+    /// The same job with another capacity.
+    pub fn with_capacity(&self, capacity: Option<Bytes>) -> Job {
+        Job { capacity, ..self.clone() }
+    }
+
+    /// How long the recorded program ran, if it says so.
+    pub fn span(&self) -> Option<Nanos> {
+        let events = &self.trace.events;
+        let span = events.last()?.at - events.first()?.at;
+        (self.trace.header.knows.times && span > 0).then_some(span)
+    }
+
+    fn restore(&self, setting: &Resolved) -> Option<&HeapImage> {
+        let same = self.recorded.as_ref().is_some_and(|r| r.spec() == setting.spec());
+        self.trace.initial_heap.as_ref().filter(|_| same)
+    }
+
+    /// Replays the trace under a setting, with `observer` watching.
+    ///
+    /// # Errors
+    /// Those of the trace.
+    ///
+    /// # Panics
+    /// If the setting cannot be built; [`Setting`](crate::Setting)s were built once when they were made.
+    pub fn replay<O: Observer + ?Sized>(
+        &self,
+        setting: &Resolved,
+        placement: Placement,
+        observer: &mut O,
+        options: ReplayOptions<'_>,
+    ) -> Result<(RunEnd, SimDevice), TraceError> {
+        let built = setting.build(&self.env()).expect("settings are built when they are made");
+        let mut policy = built.policy;
+        let mut device = SimDevice::new(SimConfig {
+            caps: self.caps.clone(),
+            profile: self.profile.clone(),
+            capacity: self.capacity,
+            placement,
+            keep_log: false,
+        });
+        let mut source = TraceReader::new(Arc::clone(&self.trace));
+        let options = ReplayOptions { restore: self.restore(setting), ..options };
+        let end = replay(&mut source, &mut policy, &mut device, observer, &options)?;
+        Ok((end, device))
+    }
+
+    /// What the trace comes to under a setting.
+    ///
+    /// # Errors
+    /// Those of the trace.
+    pub fn measure(&self, setting: &Resolved) -> Result<Measured, TraceError> {
+        self.measure_at(setting, Placement::Driver)
+    }
+
+    /// The same where the driver places otherwise.
+    ///
+    /// # Errors
+    /// Those of the trace.
+    pub fn measure_at(
+        &self,
+        setting: &Resolved,
+        placement: Placement,
+    ) -> Result<Measured, TraceError> {
+        let (end, device) = self.replay(setting, placement, &mut (), ReplayOptions::default())?;
+        let ledger = device.ledger();
+        Ok(Measured {
+            ooms: end.ooms,
+            retries: end.stats.retries,
+            peak_reserved_bytes: end.stats.reserved.peak,
+            peak_active_bytes: end.stats.active.peak,
+            final_reserved_bytes: end.stats.reserved.current,
+            device_time_ns: ledger.total_time(),
+            device_calls: ledger.calls.iter().sum(),
+        })
+    }
+}

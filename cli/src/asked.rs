@@ -1,0 +1,124 @@
+//! Files to jobs that can be asked what would have saved them.
+
+use crate::args::{MachineArgs, SelectArgs};
+use crate::load::{Input, recorded_spec};
+use poolsim_advice::{Job, Torch};
+use poolsim_core::Bytes;
+use poolsim_policies::Registry;
+use poolsim_sim::DeviceProfile;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A job with where it came from.
+pub struct Asked {
+    /// As given.
+    pub path: PathBuf,
+    /// The job.
+    pub job: Job,
+    /// Digest of its events.
+    pub digest: String,
+    /// The machine, in words.
+    pub machine: String,
+    /// What a reader must know.
+    pub remarks: Vec<String>,
+    /// The version of PyTorch that it was recorded with, if it says so.
+    pub torch: Option<Torch>,
+}
+
+/// What all files of a command share.
+pub struct Files<'a> {
+    /// Which part of a file.
+    pub select: &'a SelectArgs,
+    /// What flags say of the machine.
+    pub machine: &'a MachineArgs,
+    /// Bytes that the job can have.
+    pub capacity: Option<Bytes>,
+    /// What device calls cost.
+    pub profile: &'a DeviceProfile,
+}
+
+impl Files<'_> {
+    /// Reads one file.
+    ///
+    /// # Errors
+    /// As [`Input::open`] and [`Input::load`]; recorded settings that are not legal.
+    pub fn read(&self, path: &Path) -> anyhow::Result<Asked> {
+        let loaded = Input::open(path, self.select, self.machine, self.profile)?.load()?;
+        let header = loaded.events.header();
+        let recorded = match recorded_spec(header)? {
+            Some(spec) => Some(Registry::builtin().resolve(&spec)?),
+            None => None,
+        };
+        let said = header.attributes.get("capacity").and_then(|text| text.parse().ok());
+        let torch = header.framework.as_deref().and_then(Torch::in_text);
+        let job = Job {
+            caps: loaded.machine.caps.clone(),
+            memory_fraction: loaded.machine.memory_fraction,
+            capacity: self.capacity.or(said),
+            profile: self.profile.clone(),
+            recorded,
+            trace: Arc::new(loaded.events.into_source().into_trace()?),
+        };
+        let machine = loaded.machine.words();
+        let (digest, remarks) = (loaded.digest, loaded.remarks);
+        Ok(Asked { path: loaded.path, job, digest, machine, remarks, torch })
+    }
+
+    /// Reads a file, or every trace of a folder in the order of their names.
+    ///
+    /// # Errors
+    /// As [`Files::read`]; a folder without traces.
+    pub fn read_all(&self, path: &Path) -> anyhow::Result<Vec<Asked>> {
+        if !path.is_dir() {
+            return Ok(vec![self.read(path)?]);
+        }
+        let files = traces_in(path)?;
+        anyhow::ensure!(
+            !files.is_empty(),
+            "{}: the folder holds no trace; give a folder with one snapshot for each rank",
+            path.display()
+        );
+        files.iter().map(|file| self.read(file)).collect()
+    }
+}
+
+/// Endings of the files that are traces, before any compression.
+const ENDINGS: [&str; 4] = [".pickle", ".pkl", ".pst", ".jsonl"];
+
+fn traces_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let is_trace = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let plain =
+            [".zst", ".gz", ".xz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        ENDINGS.iter().any(|end| plain.ends_with(end))
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        files.push(entry?.path());
+    }
+    files.retain(|path| path.is_file() && is_trace(path));
+    files.sort_by_key(|path| natural(path));
+    Ok(files)
+}
+
+/// The parts of a name, numbers as numbers: rank 10 comes after rank 9.
+fn natural(path: &Path) -> Vec<(String, u64)> {
+    let name = path.display().to_string();
+    let mut parts = vec![(String::new(), 0u64)];
+    let mut in_number = false;
+    for c in name.chars() {
+        let last = parts.last_mut().expect("there is a first part");
+        match c.to_digit(10) {
+            Some(digit) => {
+                last.1 = last.1.saturating_mul(10).saturating_add(u64::from(digit));
+                in_number = true;
+            }
+            None if in_number => {
+                parts.push((c.to_string(), 0));
+                in_number = false;
+            }
+            None => last.0.push(c),
+        }
+    }
+    parts
+}
