@@ -157,20 +157,13 @@ fn before_and_after(answer: &Answer, out: &mut Out) -> io::Result<()> {
     let whole = answer.asked.iter().map(|asked| asked.job.caps.total).min().unwrap_or(0);
     let none = || format!("above {}", ShowBytes(whole));
     let size = |size: Option<Bytes>| size.map_or_else(none, |n| ShowBytes(n).to_string());
-    let cells: [(&str, &dyn Fn(&Measured) -> String); 5] = [
-        ("requests refused", &|m| show_count(m.ooms)),
-        ("peak reserved", &|m| ShowBytes(m.peak_reserved_bytes).to_string()),
-        ("cache given back under pressure", &|m| show_plural(m.retries, "time")),
-        ("device calls", &|m| show_count(m.device_calls)),
-        ("predicted time in them", &|m| show_nanos(m.device_time_ns)),
-    ];
     let mut row = |name: &str, now: String, then: String| {
         let mut cells = vec![name.to_string(), now];
         cells.extend(changes.then_some(then));
         table.add_row(cells);
     };
-    for (name, show) in cells {
-        row(name, show(&advice.now.measured), show(&advice.setting.measured));
+    for (title, now, then) in both(&advice.now.measured, &advice.setting.measured) {
+        row(title, now, then);
     }
     row("smallest memory that carries it", size(before), size(after));
     row("smallest card", cards::words(before), cards::words(after));
@@ -182,6 +175,28 @@ fn before_and_after(answer: &Answer, out: &mut Out) -> io::Result<()> {
         ShowBytes(BESIDE)
     );
     para(&note, out)
+}
+
+/// What two runs came to, row by row.
+fn both(now: &Measured, then: &Measured) -> [(&'static str, String, String); 5] {
+    let of = |m: &Measured| {
+        [
+            show_count(m.ooms),
+            ShowBytes(m.peak_reserved_bytes).to_string(),
+            show_plural(m.retries, "time"),
+            show_count(m.device_calls),
+            show_nanos(m.device_time_ns),
+        ]
+    };
+    let [a, b, c, d, e] = of(now);
+    let [p, q, r, s, t] = of(then);
+    [
+        ("requests refused", a, p),
+        ("peak reserved", b, q),
+        ("cache given back under pressure", c, r),
+        ("device calls", d, s),
+        ("predicted time in them", e, t),
+    ]
 }
 
 /// A setting with a line for each option.
