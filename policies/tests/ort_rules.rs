@@ -2,60 +2,20 @@
 
 mod logs;
 
+use logs::rig::{Rig, h200, roomy};
 use logs::{build, request};
 use poolsim_core::units::{GIB, KIB, MIB};
-use poolsim_core::{
-    AllocError, BlockId, BlockState, Bytes, DevAddr, HeapImage, OomCause, Policy, StreamId,
-};
+use poolsim_core::{AllocError, BlockId, BlockState, Bytes, DevAddr, OomCause, Policy, StreamId};
 use poolsim_sim::adapt::Limited;
-use poolsim_sim::{DeviceProfile, SimConfig, SimDevice};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 
-fn h200() -> SimDevice {
-    SimDevice::new(SimConfig::new(DeviceProfile::h200()))
+/// The host waited for a stream, as where ONNX Runtime releases a stream's buffers.
+fn waited(rig: &mut Rig, stream: u16) {
+    rig.policy.synchronized(&mut rig.dev, Some(StreamId(stream)));
 }
 
-struct Rig {
-    policy: Box<dyn Policy>,
-    dev: SimDevice,
-}
-
-impl Rig {
-    fn new(spec: &str) -> Self {
-        Rig { policy: build(spec).policy, dev: h200() }
-    }
-
-    fn alloc(&mut self, size: Bytes, stream: u16) -> (DevAddr, BlockId) {
-        let grant = self.policy.malloc(&mut self.dev, request(size, stream, 0)).expect("it fits");
-        (grant.addr, grant.block)
-    }
-
-    fn refused(&mut self, size: Bytes) -> OomCause {
-        match self.policy.malloc(&mut self.dev, request(size, 0, 0)) {
-            Err(AllocError::OutOfMemory { cause, .. }) => cause,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn free(&mut self, block: BlockId) {
-        self.policy.free(&mut self.dev, block);
-    }
-
-    /// The host waited for a stream, as where ONNX Runtime releases a stream's buffers.
-    fn waited(&mut self, stream: u16) {
-        self.policy.synchronized(&mut self.dev, Some(StreamId(stream)));
-    }
-
-    fn held(&self) -> Bytes {
-        self.policy.stats().reserved.current
-    }
-
-    /// Statistics of the original's names.
-    fn stats<const N: usize>(&self, names: [&str; N]) -> [i64; N] {
-        let all: BTreeMap<String, i64> = self.policy.native_stats().into_iter().collect();
-        names.map(|name| all[name])
-    }
+fn stats<const N: usize>(rig: &Rig, names: [&str; N]) -> [i64; N] {
+    names.map(|name| rig.native(name))
 }
 
 /// Allocations, bytes in use, their peak, the largest chunk handed out.
@@ -64,34 +24,34 @@ const CHECKED: [&str; 4] = ["NumAllocs", "InUse", "MaxInUse", "MaxAllocSize"];
 /// `NoDups`, `AllocatedVsRequested`.
 #[test]
 fn small_requests_take_multiples_of_256_bytes() {
-    let mut rig = Rig::new("ort-arena,max_mem:1GiB");
+    let mut rig = roomy("ort-arena,max_mem:1GiB");
     let blocks: Vec<BlockId> = (1..1024).map(|size| rig.alloc(size, 0).1).collect();
-    assert_eq!(rig.stats(CHECKED), [1023, 654_336, 654_336, 1024]);
+    assert_eq!(stats(&rig, CHECKED), [1023, 654_336, 654_336, 1024]);
     blocks.into_iter().for_each(|block| rig.free(block));
-    assert_eq!(rig.stats(CHECKED), [1023, 0, 654_336, 1024]);
+    assert_eq!(stats(&rig, CHECKED), [1023, 0, 654_336, 1024]);
 }
 
 /// `ExerciseCoalescing`: the same again and again neither fragments nor grows, and all merges in the end.
 #[test]
 fn a_loop_coalesces() {
-    let mut rig = Rig::new("ort-arena,max_mem:1GiB");
+    let mut rig = roomy("ort-arena,max_mem:1GiB");
     let (first, block) = rig.alloc(4096, 0);
     rig.free(block);
-    assert_eq!(rig.stats(CHECKED), [1, 0, 4096, 4096]);
+    assert_eq!(stats(&rig, CHECKED), [1, 0, 4096, 4096]);
     let sizes = [4 * KIB, 8 * MIB, 16 * KIB, 32 * MIB];
     for _ in 0..1024 {
         let blocks = sizes.map(|size| rig.alloc(size, 0).1);
         blocks.into_iter().for_each(|block| rig.free(block));
     }
     let sum = sizes.iter().sum::<Bytes>() as i64;
-    assert_eq!(rig.stats(CHECKED), [4097, 0, sum, 32 * MIB as i64]);
+    assert_eq!(stats(&rig, CHECKED), [4097, 0, sum, 32 * MIB as i64]);
     assert_eq!(rig.alloc(4096, 0).0, first);
 }
 
 /// `TestCustomMemoryLimit`, `AllocationsAndDeallocations`, `TestBackoffDoesntHang`.
 #[test]
 fn a_refusal_says_why_and_ends() {
-    let mut rig = Rig::new("ort-arena,max_mem:1MiB");
+    let mut rig = roomy("ort-arena,max_mem:1MiB");
     let (_, block) = rig.alloc(256, 0);
     assert_eq!(rig.refused(4 * MIB), OomCause::Limit);
     rig.free(block);
@@ -104,14 +64,14 @@ fn a_refusal_says_why_and_ends() {
     assert_eq!(cause, OomCause::DeviceFull);
 
     // More than there is, and not stopped by the limit.
-    let mut rig = Rig::new("ort-same-as-requested");
+    let mut rig = roomy("ort-same-as-requested");
     rig.alloc(256, 0);
     assert_eq!(rig.refused(1000 * GIB), OomCause::DeviceFull);
 }
 
 /// What each of 256 requests of 1 MiB took from the device, where it took any.
 fn extensions(spec: &str) -> Vec<Bytes> {
-    let mut rig = Rig::new(spec);
+    let mut rig = roomy(spec);
     let held: Vec<Bytes> = (0..256)
         .map(|_| {
             rig.alloc(MIB, 0);
@@ -132,7 +92,7 @@ fn regions_double_up_to_a_bound() {
     let bounded = extensions("ort-arena,max_power_of_two_extend_bytes:32MiB");
     assert_eq!(bounded, [mib(&[1, 2, 4, 8, 16]), vec![32 * MIB; 8]].concat());
     assert_eq!(extensions("ort-same-as-requested"), vec![MIB; 256]);
-    let mut rig = Rig::new("ort-arena,max_power_of_two_extend_bytes:32MiB");
+    let mut rig = roomy("ort-arena,max_power_of_two_extend_bytes:32MiB");
     rig.alloc(64 * MIB, 0);
     assert_eq!(rig.held(), 64 * MIB, "a request may be larger than the bound");
 }
@@ -141,19 +101,19 @@ fn regions_double_up_to_a_bound() {
 #[test]
 fn shrinking_gives_back_unused_regions() {
     let names = ["NumArenaExtensions", "NumArenaShrinkages", "TotalAllocated"];
-    let mut rig = Rig::new("ort-same-as-requested");
+    let mut rig = roomy("ort-same-as-requested");
     let small = rig.alloc(1024, 0).1;
     rig.alloc(10 * MIB, 0);
-    assert_eq!(rig.stats(names)[0], 2);
+    assert_eq!(stats(&rig, names)[0], 2);
     rig.free(small);
-    assert_eq!(rig.policy.empty_cache(&mut rig.dev), 1024);
-    assert_eq!(rig.stats(names), [1, 1, 10 * MIB as i64]);
+    assert_eq!(rig.empty_cache(), 1024);
+    assert_eq!(stats(&rig, names), [1, 1, 10 * MIB as i64]);
 
-    let mut rig = Rig::new("ort-arena,initial_growth_chunk_size_bytes:4MiB");
+    let mut rig = roomy("ort-arena,initial_growth_chunk_size_bytes:4MiB");
     let blocks = [MIB, 2 * MIB, 4 * MIB].map(|size| rig.alloc(size, 0).1);
     rig.free(blocks[0]);
     rig.free(blocks[1]);
-    assert_eq!(rig.policy.empty_cache(&mut rig.dev), 2 * MIB);
+    assert_eq!(rig.empty_cache(), 2 * MIB);
     assert_eq!(rig.held(), 5 * MIB, "the first region stays");
     rig.alloc(2 * MIB, 0);
     assert_eq!(rig.held(), 9 * MIB, "a region of the size for regrowth");
@@ -162,7 +122,7 @@ fn shrinking_gives_back_unused_regions() {
 /// `TwoStreamAllocation`, up to where one stream waits for another, which no trace says.
 #[test]
 fn streams_leave_each_others_chunks_alone() {
-    let mut rig = Rig::new("ort-arena,max_mem:1GiB");
+    let mut rig = roomy("ort-arena,max_mem:1GiB");
     let one_a = rig.alloc(4096, 1);
     let two_a = rig.alloc(4096, 2);
     rig.free(one_a.1);
@@ -174,7 +134,7 @@ fn streams_leave_each_others_chunks_alone() {
     let one_d = rig.alloc(4096, 1);
     assert_ne!(one_d.0, two_a.0);
     rig.free(two_b.1);
-    rig.waited(2);
+    waited(&mut rig, 2);
     assert_eq!(rig.alloc(8192, 1).0, two_a.0, "both chunks of stream 2, merged");
 }
 
@@ -300,7 +260,7 @@ proptest! {
 
     #[test]
     fn chunks_of_three_streams_are_where_a_plain_list_has_them(ops in prop::collection::vec(op(), 1..250)) {
-        let mut rig = Rig::new(&format!(
+        let mut rig = roomy(&format!(
             "ort-arena,initial_chunk_size_bytes:{INITIAL},initial_growth_chunk_size_bytes:{REGROWTH},\
              max_dead_bytes_per_chunk:{MAX_DEAD},max_power_of_two_extend_bytes:{BOUND}"
         ));
@@ -309,7 +269,9 @@ proptest! {
         for op in ops {
             match op {
                 Op::Alloc(size, stream) => {
-                    let (addr, block) = rig.alloc(size, stream);
+                    let req = request(size, stream, 0);
+                    let grant = rig.policy.malloc(&mut rig.dev, req).expect("it fits");
+                    let (addr, block) = (grant.addr, grant.block);
                     prop_assert_eq!(model.take(size, stream, addr).addr, addr);
                     held.push((addr, block));
                 }
@@ -324,12 +286,11 @@ proptest! {
                     model.disown(stream);
                 }
                 Op::Shrink => {
-                    rig.policy.empty_cache(&mut rig.dev);
+                    rig.empty_cache();
                     model.shrink();
                 }
             }
-            let mut image = HeapImage::default();
-            rig.policy.visit(&mut image);
+            let image = rig.image();
             let free = image.blocks().filter(|(_, b)| b.state == BlockState::Free);
             let mut free: Vec<_> = free.map(|(_, b)| (b.addr, b.size)).collect();
             free.sort_unstable();

@@ -2,65 +2,18 @@
 
 mod logs;
 
-use logs::{device, request};
+use logs::device;
+use logs::rig::{Rig, h200, roomy};
 use poolsim_core::device::DeviceOp;
 use poolsim_core::units::{GIB, KIB, MIB};
-use poolsim_core::{
-    AllocError, BlockId, Bytes, DevAddr, Device, HeapImage, OomCause, Policy, ReplayTarget,
-};
+use poolsim_core::{BlockId, Bytes, Device, OomCause, ReplayTarget};
+use poolsim_sim::DeviceProfile;
 use poolsim_sim::adapt::Limited;
-use poolsim_sim::{DeviceProfile, SimConfig, SimDevice};
-
-struct Rig<D> {
-    policy: Box<dyn Policy>,
-    dev: D,
-    base: Option<DevAddr>,
-}
-
-impl<D: ReplayTarget> Rig<D> {
-    fn new(spec: &str, dev: D) -> Self {
-        Rig { policy: logs::build(spec).policy, dev, base: None }
-    }
-
-    /// Offset of the grant from the first one's address, and its block.
-    fn alloc(&mut self, size: Bytes, stream: u16) -> (i64, BlockId) {
-        let grant = self.policy.malloc(&mut self.dev, request(size, stream, 0)).expect("it fits");
-        let base = *self.base.get_or_insert(grant.addr);
-        (grant.addr as i64 - base as i64, grant.block)
-    }
-
-    fn at(&mut self, size: Bytes, stream: u16) -> Bytes {
-        self.alloc(size, stream).0.try_into().expect("above the first grant")
-    }
-
-    fn refused(&mut self, size: Bytes) -> OomCause {
-        match self.policy.malloc(&mut self.dev, request(size, 0, 0)) {
-            Err(AllocError::OutOfMemory { cause, .. }) => cause,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn free(&mut self, block: BlockId) {
-        self.policy.free(&mut self.dev, block);
-    }
-
-    fn held(&self) -> Bytes {
-        self.policy.stats().reserved.current
-    }
-
-    fn calls(&self, op: DeviceOp) -> u64 {
-        self.dev.ledger().calls[op as usize]
-    }
-}
-
-fn roomy(spec: &str) -> Rig<SimDevice> {
-    Rig::new(spec, SimDevice::new(SimConfig::new(DeviceProfile::h200())))
-}
 
 /// `PoolTest.ForceGrowth`: a limit of 6000 bytes above the pool.
 #[test]
 fn a_pool_that_may_not_double_halves_its_wish() {
-    let limited = || Limited::new(SimDevice::new(SimConfig::new(DeviceProfile::h200())), 6000);
+    let limited = || Limited::new(h200(), 6000);
     let mut rig = Rig::new("rmm-pool", limited());
     for (size, held) in [(1000, 1024), (4000, 5120), (500, 5760)] {
         rig.alloc(size, 0);
@@ -103,9 +56,7 @@ fn ranges_do_not_merge_even_where_they_touch() {
     let (first, second) = (rig.alloc(2 * MIB, 0).1, rig.alloc(2 * MIB, 0).1);
     rig.free(first);
     rig.free(second);
-    let mut image = HeapImage::default();
-    rig.policy.visit(&mut image);
-    assert_eq!(image.blocks().count(), 2);
+    assert_eq!(rig.image().blocks().count(), 2);
     assert_eq!(rig.at(2 * MIB, 0), 0);
 }
 
@@ -160,7 +111,7 @@ fn bins_are_queues_and_keep_their_blocks() {
     // The next 128 come from the pool, which doubles.
     rig.alloc(1, 0);
     assert_eq!(rig.held(), 2 * 128 * 12 * KIB);
-    assert_eq!(rig.policy.native_stats()[0].1 as Bytes, (2 * 4 + 8) * 128 * KIB);
+    assert_eq!(rig.native("upstream_bytes") as Bytes, (2 * 4 + 8) * 128 * KIB);
 }
 
 #[test]
@@ -170,10 +121,10 @@ fn nothing_goes_back_while_the_program_holds_a_block() {
         let (_, a) = rig.alloc(100 * MIB, 0);
         let (_, b) = rig.alloc(MIB, 0);
         rig.free(a);
-        assert_eq!(rig.policy.empty_cache(&mut rig.dev), 0, "{spec}");
+        assert_eq!(rig.empty_cache(), 0, "{spec}");
         rig.free(b);
         let held = rig.held();
-        assert_eq!(rig.policy.empty_cache(&mut rig.dev), held, "{spec}");
+        assert_eq!(rig.empty_cache(), held, "{spec}");
         assert_eq!((rig.held(), rig.dev.used_bytes()), (0, 0), "{spec}");
         rig.alloc(MIB, 0);
     }

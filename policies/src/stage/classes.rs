@@ -26,7 +26,7 @@ pub fn class_of(size: Bytes, bits: u32) -> usize {
 pub fn class_from(size: Bytes, bits: u32) -> usize {
     let size = size.max(1 << SMALLEST_LOG);
     let step = 1 << (size.ilog2() - bits);
-    class_of(size.saturating_add(step - 1), bits)
+    class_of(size, bits) + usize::from(size & (step - 1) != 0)
 }
 
 /// A set of classes that finds the next member upwards.

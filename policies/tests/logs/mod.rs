@@ -1,6 +1,8 @@
 //! Recorded logs of other allocators: where they are, their lines, and policies and devices to hold against them.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod rig;
+
 use poolsim_core::{AllocRequest, DevAddr, DriverAnswer, PoolId, Slot, StreamId};
 use poolsim_policies::{BuildEnv, Built, Registry};
 use poolsim_sim::{DeviceProfile, Placement, SimConfig, SimDevice};
