@@ -1,17 +1,14 @@
 //! Tables to and from Parquet, by polars.
 
-use super::DataError;
+use super::{DataError, bounds};
 use polars_core::prelude::*;
 use polars_io::prelude::*;
 use std::io::Cursor;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
-/// Rows from which on a table is none of ours: the largest that a run writes has a few millions.
-const MAX_ROWS: usize = 1 << 28;
-
-/// Cells from which on reading would take more memory than a report may.
-const MAX_CELLS: usize = 1 << 30;
+/// Bytes of text in a column from which on a table is none of ours: a dictionary can repeat a long text many times.
+const MAX_TEXT: usize = 1 << 30;
 
 /// A column of whole numbers.
 pub(super) fn numbers(name: &str, values: Vec<u64>) -> Column {
@@ -42,6 +39,27 @@ pub(super) fn bytes(path: &Path, columns: Vec<Column>) -> Result<Vec<u8>, DataEr
     Ok(bytes)
 }
 
+/// Name of the thread that runs the library, whose panics are errors of the file and not of the program.
+const READER: &str = "parquet reader";
+
+/// What `read` returns; a panic of it is an error in words, without a word on standard error.
+fn quietly<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() != Some(READER) {
+                before(info);
+            }
+        }));
+    });
+    let thread = std::thread::Builder::new().name(READER.into()).spawn(read);
+    let thread = thread.map_err(|e| e.to_string())?;
+    thread.join().unwrap_or_else(|_| Err("the Parquet reader gave up".into()))
+}
+
 /// A table that was read.
 pub(super) struct Table {
     path: PathBuf,
@@ -49,24 +67,29 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Reads a table that came from `path`. Its bytes are known to be those that were written: of damaged ones the
-    /// library may abort the program.
+    /// Reads a table that came from `path`.
+    ///
+    /// # Errors
+    /// It is no Parquet table, or none that a run can have. Memory is taken for what the file holds, not for what it claims.
     pub(super) fn read(path: &Path, bytes: Vec<u8>) -> Result<Table, DataError> {
-        let wrong = |what: String| DataError::Table { path: path.into(), what };
-        let file = Cursor::new(bytes);
-        let read = catch_unwind(AssertUnwindSafe(|| -> Result<DataFrame, String> {
-            let mut reader = ParquetReader::new(file).read_parallel(ParallelStrategy::None);
-            let rows = reader.num_rows().map_err(|e| e.to_string())?;
-            let width = reader.schema().map_err(|e| e.to_string())?.len();
-            if rows > MAX_ROWS || rows.saturating_mul(width) > MAX_CELLS {
-                return Err(format!("says it has {rows} rows, more than a run ever has"));
+        let frame = quietly(move || {
+            bounds::check(&bytes)?;
+            let mut reader =
+                ParquetReader::new(Cursor::new(bytes)).read_parallel(ParallelStrategy::None);
+            let schema = reader.schema().map_err(|e| e.to_string())?;
+            let ours = |kind: &ArrowDataType| {
+                use ArrowDataType::{Float64, Int64, LargeUtf8, UInt64, Utf8View};
+                matches!(kind, UInt64 | Int64 | Float64 | Utf8View | LargeUtf8)
+            };
+            if !schema.iter_values().all(|field| ours(&field.dtype)) {
+                return Err("a column is of a type that no table of a run has".into());
             }
             reader.finish().map_err(|e| e.to_string())
-        }));
-        let frame =
-            read.unwrap_or_else(|_| Err("the Parquet reader gave up".into())).map_err(|e| {
-                wrong(format!("not a readable Parquet table ({e}); write the run again"))
-            })?;
+        });
+        let frame = frame.map_err(|e| DataError::Table {
+            path: path.into(),
+            what: format!("not a readable Parquet table ({e}); write the run again"),
+        })?;
         Ok(Table { path: path.into(), frame })
     }
 
@@ -107,6 +130,12 @@ impl Table {
     pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, DataError> {
         let column = self.frame.column(name).map_err(|e| self.wrong(name, e))?;
         let values = column.str().map_err(|e| self.wrong(name, e))?;
+        let bytes = values.iter().flatten().try_fold(0usize, |sum, text| {
+            sum.checked_add(text.len()).filter(|sum| *sum <= MAX_TEXT)
+        });
+        if bytes.is_none() {
+            return Err(self.wrong(name, "holds more text than a run ever has"));
+        }
         values
             .iter()
             .map(|text| {

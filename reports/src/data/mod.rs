@@ -2,6 +2,7 @@
 //!
 //! `docs/runs.md` describes the tables for those who read them with other tools.
 
+mod bounds;
 mod columns;
 mod distributions;
 mod lab;
