@@ -1,6 +1,7 @@
 //! What the events of a trace amount to, in one pass.
 
 use poolsim_core::{Batch, Bytes, Event, EventKind, EventSource, Nanos, TraceError};
+use poolsim_reports::sparkline::Highs;
 use poolsim_traces::Digester;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,8 @@ pub struct Contents {
     pub preexisting_freed: u64,
     /// Digest of the events (hex).
     pub digest: String,
+    /// Live bytes over the events.
+    pub curve: Highs,
     live: Bytes,
     from_before: BTreeSet<u32>,
 }
@@ -70,6 +73,7 @@ impl Contents {
             }
             _ => {}
         }
+        self.curve.push(self.live);
     }
 
     fn request(&mut self, event: &Event, kind: EventKind) {

@@ -5,6 +5,7 @@ use poolsim_core::Entry;
 use poolsim_core::record::{Decision, Sample};
 use poolsim_reports::csv::CsvWriter;
 use poolsim_reports::data::ParquetRows;
+use poolsim_reports::sparkline::Highs;
 use poolsim_sim::observe::sample;
 use poolsim_sim::{Observer, Step};
 use std::fs::File;
@@ -133,5 +134,15 @@ impl Observer for Watch<'_> {
 
     fn drains_log(&self) -> bool {
         true
+    }
+}
+
+/// Reserved bytes over the run, as a line of text can show them.
+#[derive(Default)]
+pub struct Curve(pub Highs);
+
+impl Observer for Curve {
+    fn on_step(&mut self, step: &Step<'_>) {
+        self.0.push(step.stats.reserved.current);
     }
 }

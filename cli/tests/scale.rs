@@ -44,6 +44,16 @@ fn peak_memory(child: &Child) -> Option<u64> {
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
 }
 
+/// Waits for a process and says how much memory it had at most.
+fn watched(child: &mut Child) -> u64 {
+    let mut peak = 0;
+    while child.try_wait().unwrap().is_none() {
+        peak = peak_memory(child).unwrap_or(0).max(peak);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    peak
+}
+
 #[test]
 #[ignore = "takes a minute: cargo test --release -p poolsim --test scale -- --ignored --nocapture"]
 fn a_hundred_million_events_replay_in_under_200_mib() {
@@ -59,13 +69,32 @@ fn a_hundred_million_events_replay_in_under_200_mib() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut peak = 0;
-    while child.try_wait().unwrap().is_none() {
-        peak = peak_memory(&child).unwrap_or(0).max(peak);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let peak = watched(&mut child);
     println!("{:.1} s, peak memory {} MiB", started.elapsed().as_secs_f64(), peak >> 20);
     let document: serde_json::Value = serde_json::from_reader(child.stdout.unwrap()).unwrap();
     assert_eq!(document["runs"][0]["metrics"]["events"], events);
     assert!(peak < 200 << 20);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test --release -p poolsim --test scale -- --ignored --nocapture"]
+fn a_hundred_million_events_make_a_page_in_bounded_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.pst");
+    let events = write_trace(&path);
+    let page = folder.path().join("report.html");
+    let started = Instant::now();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_poolsim"))
+        .args(["replay", path.to_str().unwrap(), "--policy", "pytorch", "--policy", "expandable"])
+        .args(["-o", page.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let peak = watched(&mut child);
+    let seconds = started.elapsed().as_secs_f64();
+    let bytes = page.metadata().unwrap().len();
+    println!("{events} events: {seconds:.1} s, peak memory {} MiB, page {bytes} bytes", peak >> 20);
+    assert!(child.wait().unwrap().success());
+    assert!(bytes < 8_000_000);
+    assert!(peak < 600 << 20);
 }

@@ -16,6 +16,7 @@ pub mod page;
 pub mod prose;
 pub mod quantity;
 pub mod report;
+pub mod sparkline;
 pub mod statistics;
 pub mod table;
 pub mod torch;

@@ -11,11 +11,13 @@ use crate::load::{Events, Input, Loaded};
 use crate::output::{self, Ending, Out, Usage};
 use crate::profile;
 use crate::runner::{Finished, Setting, Verdict};
-use crate::watch::{Rows, Watch};
+use crate::watch::{Curve, Rows, Watch};
 use anyhow::Context;
+use poolsim_core::units::ShowBytes;
 use poolsim_core::{Bytes, Entry, HeapImage, Recording, TraceHeader};
 use poolsim_reports::data::{Run, RunSet};
 use poolsim_reports::report::Target;
+use poolsim_reports::sparkline::Highs;
 use poolsim_reports::table::{self, Row};
 use poolsim_reports::{json, latency, prose, torch};
 use poolsim_sim::Observer;
@@ -54,10 +56,12 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let capacity = args.capacity.or_else(|| capacity_of(loaded.events.header()));
     let setting = Setting::new(&loaded, &profile, capacity.filter(|_| gpu.is_none()))?;
     let on_gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
-    let (mut runs, mut kept) = (Vec::new(), Vec::new());
+    let (mut runs, mut kept, mut curves) = (Vec::new(), Vec::new(), Vec::new());
     for choice in &choices {
-        let (run, data) = one(&setting, on_gpu.as_ref(), choice, &mut files)?;
+        let mut curve = Curve::default();
+        let (run, data) = one(&setting, on_gpu.as_ref(), choice, &mut files, &mut curve)?;
         runs.push(run);
+        curves.push(curve.0);
         kept.extend(data);
     }
     if args.bound {
@@ -70,7 +74,7 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
     }
     let set = if files.keeps() { Some(keep::set(&setting, kept)?) } else { None };
     files.finish(set)?;
-    show(args, &setting, &choices, &runs, out)?;
+    show(args, &setting, &choices, &runs, &curves, out)?;
     let short = runs.iter().any(|run| run.verdict != Verdict::Fits);
     Ok(if short { Ending::OutOfMemory } else { Ending::Fine })
 }
@@ -101,6 +105,7 @@ fn one(
     gpu: Option<&OnGpu<'_>>,
     choice: &Choice,
     files: &mut Files,
+    curve: &mut Curve,
 ) -> anyhow::Result<(Finished, Option<Run>)> {
     let bar = output::progress(setting.loaded.events.count(), LONG, &choice.label);
     let policy = choice.resolved.spec().to_string();
@@ -115,7 +120,7 @@ fn one(
         failed: None,
     };
     let mut kept = keeps.then(keep::watcher);
-    let mut watchers: Vec<Box<dyn Observer + '_>> = vec![Box::new(&mut watch)];
+    let mut watchers: Vec<Box<dyn Observer + '_>> = vec![Box::new(&mut watch), Box::new(curve)];
     watchers.extend(kept.as_mut().map(|kept| Box::new(kept) as Box<dyn Observer>));
     let finished = match gpu {
         Some(gpu) => gpu.run(choice, &mut watchers, keep_log)?.0,
@@ -222,6 +227,7 @@ fn show(
     setting: &Setting<'_>,
     choices: &[Choice],
     runs: &[Finished],
+    curves: &[Highs],
     out: &mut Out,
 ) -> anyhow::Result<()> {
     if args.json {
@@ -239,6 +245,7 @@ fn show(
     out.write_all(prose::provenance(&named, &machine).as_bytes())?;
     writeln!(out)?;
     out.write_all(table::render(&rows, output::width()).as_bytes())?;
+    over_time(&rows, curves, out)?;
     out.write_all(latency::render(&rows).as_bytes())?;
     for row in &rows {
         let paragraph = prose::ooms(row.label, row.record);
@@ -247,6 +254,22 @@ fn show(
             out.write_all(output::paragraph(&paragraph, 0).as_bytes())?;
         }
     }
+    Ok(())
+}
+
+/// A line of bars a run.
+fn over_time(rows: &[Row<'_>], curves: &[Highs], out: &mut Out) -> anyhow::Result<()> {
+    let scale = curves.iter().map(Highs::highest).max().unwrap_or(0);
+    if scale == 0 {
+        return Ok(());
+    }
+    writeln!(out, "\nReserved over the run (full height: {})", ShowBytes(scale))?;
+    let mut lines = table::plain_table();
+    lines.set_header(["policy", "highest in each stretch of events"]);
+    for (row, curve) in rows.iter().zip(curves) {
+        lines.add_row([row.label.replace(',', ",\n"), curve.line(scale)]);
+    }
+    out.write_all(table::finish(&lines).as_bytes())?;
     Ok(())
 }
 

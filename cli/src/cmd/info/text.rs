@@ -111,6 +111,8 @@ fn events(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
     }
     writeln!(out, "\nRequests")?;
     line(out, "peak live", ShowBytes(contents.peak_live))?;
+    let curve = contents.curve.line(contents.peak_live);
+    line(out, "live over time", curve.trim_end())?;
     line(out, "live at end", ShowBytes(contents.final_live))?;
     line(out, "largest", ShowBytes(contents.largest_request))?;
     line(out, "in all", ShowBytes(contents.requested_in_all))?;
