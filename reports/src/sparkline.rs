@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn heights_are_shares_of_the_scale() {
         let mut highs = Highs::default();
-        [0, 1, 40, 80].map(|value| highs.push(value));
+        [0, 1, 40, 80].iter().for_each(|&value| highs.push(value));
         assert_eq!(highs.line(80), " ▁▄█");
     }
 
