@@ -270,7 +270,7 @@ fn choose<'a>(
 }
 
 /// Live bytes of the worst job, what was refused when it was recorded included.
-fn needs(jobs: &[Job]) -> Result<Needs, TraceError> {
+pub(crate) fn needs(jobs: &[Job]) -> Result<Needs, TraceError> {
     let mut needs = Needs {
         live_bytes: 0,
         live_waiting_bytes: 0,

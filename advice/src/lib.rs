@@ -10,6 +10,7 @@
 //! * [`space`], [`search`]: the settings, and which of them are tried.
 //! * [`confidence`]: the same on changed recordings; what won by luck loses there.
 //! * [`advise`]: the whole answer.
+//! * [`explain`]: why a request was refused, and the smallest change that would have let it pass.
 //! * [`frontier`]: the smallest memory on which a job lives.
 //!
 //! It sits between `cli` and the crates that it asks questions of, which costs one more level in the star of crates and keeps
@@ -18,6 +19,7 @@
 
 pub mod advise;
 pub mod confidence;
+pub mod explain;
 pub mod frontier;
 pub mod job;
 pub mod search;

@@ -7,7 +7,7 @@ mod setup;
 mod synth;
 mod traces;
 
-pub use advice::AdviseArgs;
+pub use advice::{AdviseArgs, ExplainArgs};
 pub use lab::{BoundArgs, FrontierArgs, SweepArgs, WaterfallArgs};
 pub use runs::{BenchArgs, CompareArgs, ReplayArgs, ReportArgs};
 pub use setup::{CalibrateArgs, CompletionsArgs, DevicesArgs, NewPolicyArgs, PoliciesArgs};
@@ -61,6 +61,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Find the allocator setting that suits a job best, and say how sure that is
     Advise(AdviseArgs),
+    /// Say why a job ran out of memory, or reserves so much, and what would have helped
+    Explain(ExplainArgs),
     /// Say how little memory a trace could do with, and find a placement that does
     Bound(BoundArgs),
     /// Say which rule of a policy costs how much memory

@@ -2,10 +2,12 @@
 
 use crate::args::{MachineArgs, SelectArgs};
 use crate::load::{Input, recorded_spec};
+use crate::machine::{Machine, Said};
 use poolsim_advice::{Job, Torch};
-use poolsim_core::Bytes;
+use poolsim_core::{Action, Bytes, Recording};
 use poolsim_policies::Registry;
 use poolsim_sim::DeviceProfile;
+use poolsim_traces::Source;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +23,8 @@ pub struct Asked {
     pub machine: String,
     /// What a reader must know.
     pub remarks: Vec<String>,
+    /// Bytes that were taken outside the allocator at the first recorded refusal, where the recording shows one.
+    pub outside: Option<Bytes>,
     /// The version of PyTorch that it was recorded with, if it says so.
     pub torch: Option<Torch>,
 }
@@ -43,7 +47,12 @@ impl Files<'_> {
     /// # Errors
     /// As [`Input::open`] and [`Input::load`]; recorded settings that are not legal.
     pub fn read(&self, path: &Path) -> anyhow::Result<Asked> {
-        let loaded = Input::open(path, self.select, self.machine, self.profile)?.load()?;
+        let input = Input::open(path, self.select, self.machine, self.profile)?;
+        let outside = match &input.source {
+            Source::Recording(recording) => outside(recording, &input.machine),
+            _ => None,
+        };
+        let loaded = input.load()?;
         let header = loaded.events.header();
         let recorded = match recorded_spec(header)? {
             Some(spec) => Some(Registry::builtin().resolve(&spec)?),
@@ -61,7 +70,7 @@ impl Files<'_> {
         };
         let machine = loaded.machine.words();
         let (digest, remarks) = (loaded.digest, loaded.remarks);
-        Ok(Asked { path: loaded.path, job, digest, machine, remarks, torch })
+        Ok(Asked { path: loaded.path, job, digest, machine, remarks, outside, torch })
     }
 
     /// Reads a file, or every trace of a folder in the order of their names.
@@ -80,6 +89,29 @@ impl Files<'_> {
         );
         files.iter().map(|file| self.read(file)).collect()
     }
+}
+
+/// What the device lacked at the first recorded refusal beside what the allocator held: CUDA context, libraries, other
+/// processes. Unknown where nothing says how large the device is.
+fn outside(recording: &Recording, machine: &Machine) -> Option<Bytes> {
+    if machine.memory_said == Said::Profile {
+        return None;
+    }
+    let mut held = i128::from(recording.heap.reserved());
+    let mut found = None;
+    // Backwards from the final heap, as the first one may not have been empty.
+    for entry in recording.entries.iter().rev() {
+        let size = i128::from(entry.size);
+        match entry.action {
+            Action::SegmentAlloc | Action::SegmentMap => held -= size,
+            Action::SegmentFree | Action::SegmentUnmap => held += size,
+            Action::Oom => found = Some((held, entry.addr)),
+            _ => {}
+        }
+    }
+    let (held, free) = found?;
+    let outside = i128::from(machine.caps.total) - held - i128::from(free);
+    Bytes::try_from(outside).ok()
 }
 
 /// Endings of the files that are traces, before any compression.

@@ -53,6 +53,46 @@ pub struct AdviseArgs {
     pub json: bool,
 }
 
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim explain run.pickle                        # why did it run out of memory?
+  poolsim explain run.pickle --capacity 40GiB       # why would it, on 40 GiB?
+  poolsim explain ranks/                            # of several ranks, the worst
+  poolsim explain run.pickle --json | jq .remedies
+
+Of what would have helped, each is a replay of its own. If the program needs more at once than there is, that
+is said first, with who holds it.
+
+Exit code 3 says that the job ran out of memory.")]
+pub struct ExplainArgs {
+    /// The trace, or a folder with one snapshot for each rank
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Settings of PyTorch's allocator [default: recorded]
+    #[arg(long, short = 'p', value_name = "SPEC")]
+    pub policy: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// Bytes of the device that this job can have; the rest is taken by others
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub capacity: Option<Bytes>,
+    /// The version of PyTorch whose options may be named [default: the recording's, else 2.11]
+    #[arg(long, value_name = "VERSION", value_parser = parse_torch)]
+    pub torch: Option<Torch>,
+    /// Prices of device calls, as `calibrate` writes them [default: an H200's]
+    #[arg(long, value_name = "PROFILE.toml")]
+    pub profile: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 fn parse_torch(text: &str) -> Result<Torch, String> {
     text.parse().map_err(|error: poolsim_core::ConfigError| error.0)
 }

@@ -7,6 +7,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod convert;
 pub mod devices;
+pub mod explain;
 pub mod frontier;
 pub mod info;
 pub mod manual;

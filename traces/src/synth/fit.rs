@@ -48,6 +48,8 @@ pub enum Order {
     Shuffled,
     /// Each drawn at random from all.
     Drawn,
+    /// Those that hold most at once first; in the same order again when more are asked for.
+    LargestFirst,
 }
 
 /// What is to be different from the recording.
@@ -108,6 +110,11 @@ impl Fit {
         self.cycles.len()
     }
 
+    /// The events of each cycle, one after the other from the first event to the last.
+    pub fn ranges(&self) -> &[Range<usize>] {
+        &self.cycles
+    }
+
     /// How its cycles were told apart.
     pub fn found(&self) -> &Found {
         &self.found
@@ -156,9 +163,12 @@ impl Fit {
         }
         let mut order = vec![0];
         let mut rest: Vec<usize> = if known > 1 { (1..known).collect() } else { vec![0] };
+        if change.order == Order::LargestFirst {
+            rest.sort_by_key(|&cycle| (std::cmp::Reverse(self.growth(cycle)), cycle));
+        }
         while order.len() < want {
             match change.order {
-                Order::Recorded => order.extend(&rest),
+                Order::Recorded | Order::LargestFirst => order.extend(&rest),
                 Order::Shuffled => {
                     rest.shuffle(rng);
                     order.extend(&rest);
@@ -168,6 +178,21 @@ impl Fit {
         }
         order.truncate(want);
         Ok(order)
+    }
+
+    /// The most by which the bytes in use rise within a cycle.
+    fn growth(&self, cycle: usize) -> i128 {
+        let mut now = 0i128;
+        let levels = self.cycles[cycle].clone().map(|i| {
+            let event = &self.events[i];
+            match event.kind() {
+                kind if kind.makes_live() => now += i128::from(event.size),
+                EventKind::Free | EventKind::FreeDone => now -= i128::from(event.size),
+                _ => {}
+            }
+            now
+        });
+        levels.max().unwrap_or(0)
     }
 }
 

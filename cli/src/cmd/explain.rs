@@ -1,0 +1,93 @@
+//! `poolsim explain`: why memory ran out, or why so much is reserved, and what would have helped.
+
+mod document;
+mod remedies;
+mod text;
+
+use crate::args::ExplainArgs;
+use crate::asked::{Asked, Files};
+use crate::output::{Ending, Out, Usage};
+use crate::profile;
+use poolsim_advice::explain::{Explanation, explain};
+use poolsim_advice::torch::SIMULATED;
+use poolsim_advice::{Setting, Torch};
+use rayon::prelude::*;
+
+/// An explanation with where it came from.
+struct Told {
+    asked: Asked,
+    torch: Torch,
+    explanation: Explanation,
+}
+
+/// Explains one run, or of several ranks the worst one.
+pub fn run(args: &ExplainArgs, out: &mut Out) -> anyhow::Result<Ending> {
+    let profile = profile::read(args.profile.as_deref())?;
+    let files = Files {
+        select: &args.select,
+        machine: &args.machine,
+        capacity: args.capacity,
+        profile: &profile,
+    };
+    let mut ranks = files.read_all(&args.trace)?;
+    let many = ranks.len();
+    let worst = worst(&ranks, args)?;
+    let asked = ranks.swap_remove(worst);
+    asked.remarks.iter().for_each(|remark| eprintln!("note: {remark}"));
+    if many > 1 {
+        eprintln!("note: of {many} ranks this is the worst one");
+    }
+    let torch = args.torch.or(asked.torch).unwrap_or(SIMULATED);
+    let setting = setting(&asked, args)?;
+    let explanation =
+        explain(&asked.job, &setting, torch).map_err(|error| error.in_file(&asked.path))?;
+    let told = Told { asked, torch, explanation };
+    if args.json {
+        out.json(&document::of(&told))?;
+    } else {
+        text::write(&told, out)?;
+    }
+    Ok(if told.explanation.measured.ooms > 0 { Ending::OutOfMemory } else { Ending::Fine })
+}
+
+/// The setting to explain: the one asked for, else that of the recording, else PyTorch's defaults.
+fn setting(asked: &Asked, args: &ExplainArgs) -> anyhow::Result<Setting> {
+    let wrong = |error: poolsim_core::ConfigError| Usage(format!("--policy: {error}"));
+    let setting = match (&args.policy, &asked.job.recorded) {
+        (Some(text), recorded) if text == "recorded" => match recorded {
+            Some(resolved) => Setting::of(resolved.clone(), &asked.job).map_err(wrong)?,
+            None => Setting::standard(&asked.job),
+        },
+        (Some(text), _) => {
+            let spec = text.parse().map_err(wrong)?;
+            let resolved = poolsim_policies::Registry::builtin().resolve(&spec).map_err(wrong)?;
+            Setting::of(resolved, &asked.job).map_err(wrong)?
+        }
+        (None, Some(resolved)) => Setting::of(resolved.clone(), &asked.job).map_err(wrong)?,
+        (None, None) => Setting::standard(&asked.job),
+    };
+    if !setting.is_native() {
+        let text = format!(
+            "explain knows the rules of PyTorch's own allocator, not those of `{}`; `poolsim waterfall` takes any policy",
+            setting.resolved.def.name
+        );
+        return Err(Usage(text).into());
+    }
+    Ok(setting)
+}
+
+/// The rank that is refused most, or reserves most.
+fn worst(ranks: &[Asked], args: &ExplainArgs) -> anyhow::Result<usize> {
+    if ranks.len() == 1 {
+        return Ok(0);
+    }
+    let measured: Vec<(u64, u64)> = ranks
+        .par_iter()
+        .map(|asked| {
+            let measured = asked.job.measure(&setting(asked, args)?.resolved)?;
+            Ok((measured.ooms, measured.peak_reserved_bytes))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let worst = measured.iter().max().copied().unwrap_or_default();
+    Ok(measured.iter().position(|one| *one == worst).unwrap_or(0))
+}
