@@ -6,6 +6,7 @@ mod holders;
 mod phases;
 mod remedy;
 mod scene;
+mod trial;
 
 pub use change::{Edit, Edited, edit};
 pub use estimate::{Estimate, estimates};

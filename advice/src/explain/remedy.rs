@@ -2,12 +2,13 @@
 
 use super::change::{Edit, Edited, edit};
 use super::scene::{Owner, Scene};
+use super::trial::{Watch, peak_set, thin};
 use crate::advise::EFFECT;
 use crate::job::{Job, Measured};
 use crate::space::Setting;
 use crate::torch::Torch;
-use poolsim_core::{Bytes, EventKind, ReplayTarget, StreamId, Trace, TraceError};
-use poolsim_sim::{Observer, Outcome, Placement, ReplayOptions, Step};
+use poolsim_core::{Bytes, ReplayTarget, StreamId, Trace, TraceError};
+use poolsim_sim::{Placement, ReplayOptions};
 use poolsim_traces::synth::{Change, Fit, Found as Cycles, Order};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -316,7 +317,8 @@ impl Question<'_> {
         let whole = at..trace.events.len();
         let cycle = fit.ranges().iter().find(|range| range.contains(&at)).cloned();
         let cycle = cycle.filter(|_| *fit.found() != Cycles::Windows).unwrap_or(whole);
-        let mut needs = vec![peak_set(trace, at..cycle.end), peak_set(trace, cycle)];
+        let mut needs =
+            vec![peak_set(trace, at..cycle.end, TENSORS), peak_set(trace, cycle, TENSORS)];
         needs.dedup();
         needs.retain(|needs| !needs.is_empty() && needs.len() <= TENSORS);
         needs
@@ -368,63 +370,5 @@ impl Question<'_> {
         }
         let change = Change { order: Order::LargestFirst, ..Change::default() };
         fit.make(&change, 0).map(Some)
-    }
-}
-
-/// Keeps at most so many, evenly spread.
-fn thin(moments: &mut Vec<u64>, keep: usize) {
-    if moments.len() > keep {
-        let n = moments.len();
-        *moments = (0..keep).map(|i| moments[i * (n - 1) / (keep - 1).max(1)]).collect();
-        moments.dedup();
-    }
-}
-
-/// What was asked for within a stretch of events and is live there when most of it is.
-fn peak_set(trace: &Trace, range: std::ops::Range<usize>) -> Vec<(Bytes, StreamId)> {
-    let mut live: Vec<(u32, Bytes, StreamId)> = Vec::new();
-    let (mut now, mut peak, mut best) = (0u64, 0, Vec::new());
-    for event in &trace.events[range] {
-        match event.kind() {
-            EventKind::Alloc | EventKind::AllocRefused if event.size > 0 => {
-                live.push((event.slot.0, event.size, event.stream));
-                now += event.size;
-                if now > peak {
-                    peak = now;
-                    best.clone_from(&live);
-                }
-                if event.kind() == EventKind::AllocRefused {
-                    live.pop();
-                    now -= event.size;
-                }
-            }
-            EventKind::Free | EventKind::FreeLater => {
-                if let Some(i) = live.iter().rposition(|(slot, ..)| *slot == event.slot.0) {
-                    now -= live.remove(i).1;
-                }
-            }
-            _ => {}
-        }
-        if live.len() > TENSORS {
-            return Vec::new();
-        }
-    }
-    best.into_iter().map(|(_, size, stream)| (size, stream)).collect()
-}
-
-/// What became of one request.
-struct Watch {
-    event: u64,
-    granted: bool,
-    refused_before: bool,
-}
-
-impl Observer for Watch {
-    fn on_step(&mut self, step: &Step<'_>) {
-        if step.index < self.event {
-            self.refused_before |= step.oom.is_some_and(|oom| !oom.recorded);
-        } else if step.index == self.event {
-            self.granted = matches!(step.outcome, Outcome::Granted(_) | Outcome::Restored);
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod document;
 mod remedies;
+mod tables;
 mod text;
 
 use crate::args::ExplainArgs;
