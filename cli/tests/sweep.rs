@@ -3,6 +3,10 @@
 mod common;
 
 use common::{corpus, json, poolsim, run};
+use polars_core::prelude::{AnyValue, DataFrame};
+use polars_io::prelude::{ParquetReader, SerReader};
+use poolsim_core::metric::{METRICS, Unit};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +35,7 @@ fn experiment(folder: &Path) -> PathBuf {
 }
 
 const CELLS: usize = 2 * 12 * 2;
-const FILES: [&str; 3] = ["results.jsonl", "results.csv", "table.txt"];
+const FILES: [&str; 4] = ["results.jsonl", "results.csv", "results.parquet", "table.txt"];
 
 fn sweep(experiment: &Path, out: &Path, more: &[&str]) {
     let args = ["sweep", experiment.to_str().unwrap(), "--out", out.to_str().unwrap()];
@@ -57,11 +61,12 @@ fn keys(out: &Path) -> BTreeSet<String> {
 fn a_killed_sweep_goes_on_and_ends_in_the_same_bytes_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = experiment(folder.path());
-    let [one, four, killed] = ["one", "four", "killed"].map(|name| folder.path().join(name));
+    let [one, many, killed] = ["one", "many", "killed"].map(|name| folder.path().join(name));
     sweep(&experiment, &one, &["--jobs", "1"]);
-    sweep(&experiment, &four, &["--jobs", "4"]);
+    sweep(&experiment, &many, &["--jobs", "16"]);
     assert_eq!(frames(&one).len(), CELLS);
-    assert!(results(&one) == results(&four), "1 and 4 threads differ");
+    assert!(results(&one) == results(&many), "1 and 16 threads differ");
+    the_parquet_table_holds_the_results(&one);
 
     let mut kills = 0;
     for most in [1, 9, 25] {
@@ -82,6 +87,54 @@ fn a_killed_sweep_goes_on_and_ends_in_the_same_bytes_on_any_number_of_threads() 
     assert_eq!(frames(&killed).len(), CELLS, "nothing is done twice");
     assert_eq!(keys(&killed), keys(&one), "nothing is lost");
     assert!(results(&killed) == results(&one), "a kill changed the results");
+}
+
+/// Every value of the JSON lines, in the type that docs/lab.md says.
+fn the_parquet_table_holds_the_results(out: &Path) {
+    let frame = ParquetReader::new(fs::File::open(out.join("results.parquet")).unwrap());
+    let frame = frame.finish().unwrap();
+    let lines = fs::read_to_string(out.join("results.jsonl")).unwrap();
+    let results: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(frame.height(), results.len());
+    let facts =
+        ["trace", "trace_digest", "label", "policy", "capacity", "seed", "verdict", "error"];
+    let of_record = ["format", "record"];
+    assert_eq!(frame.width(), facts.len() + METRICS.len() + of_record.len());
+    for (i, result) in results.iter().enumerate() {
+        for fact in facts {
+            assert_eq!(value(&frame, fact, i), result[fact], "row {i}, {fact}");
+        }
+        for metric in METRICS {
+            let wanted = &result["metrics"][metric.name];
+            let wanted = match wanted.as_f64() {
+                Some(x) if metric.unit != Unit::Ratio => json!(x.round() as u64),
+                Some(x) => json!(x),
+                None => Value::Null,
+            };
+            assert_eq!(value(&frame, metric.name, i), wanted, "row {i}, {}", metric.name);
+        }
+        match value(&frame, "record", i) {
+            Value::String(text) => {
+                let record: Map<String, Value> = serde_json::from_str(&text).unwrap();
+                assert!(!record.is_empty());
+                for (key, value) in record {
+                    assert_eq!(value, result[&key], "row {i}, {key} of the record");
+                }
+            }
+            _ => assert!(result["error"].is_string(), "row {i} has no record"),
+        }
+    }
+}
+
+fn value(frame: &DataFrame, column: &str, row: usize) -> Value {
+    match frame.column(column).unwrap().get(row).unwrap() {
+        AnyValue::Null => Value::Null,
+        AnyValue::UInt64(n) => json!(n),
+        AnyValue::Float64(x) => json!(x),
+        AnyValue::String(text) => json!(text),
+        AnyValue::StringOwned(text) => json!(text.as_str()),
+        other => panic!("{column}: {other:?}"),
+    }
 }
 
 #[test]
@@ -118,7 +171,7 @@ fn what_cannot_run_is_a_result_that_says_why() {
     assert!(error(1).contains("recorded"), "{}", error(1));
     assert!(error(2).contains("no-such-policy"), "{}", error(2));
     assert!(error(3).contains("line 2"), "{}", error(3));
-    assert!(folder.path().join("e.sweep/results.csv").exists());
+    the_parquet_table_holds_the_results(&folder.path().join("e.sweep"));
 }
 
 #[test]

@@ -59,8 +59,14 @@ fn write_files(folder: &Path, plan: &Plan, results: &Results) -> anyhow::Result<
     sweep::jsonl(results, &mut jsonl)?;
     sweep::csv(results, &mut csv)?;
     let text = sweep::text(plan, results).into_bytes();
+    let parquet = sweep::parquet(&folder.join("results.parquet"), results)?;
     let mut written = Vec::new();
-    for (name, bytes) in [("results.jsonl", jsonl), ("results.csv", csv), ("table.txt", text)] {
+    for (name, bytes) in [
+        ("results.jsonl", jsonl),
+        ("results.csv", csv),
+        ("results.parquet", parquet),
+        ("table.txt", text),
+    ] {
         let (path, part) = (folder.join(name), folder.join(format!("{name}.part")));
         fs::write(&part, bytes)
             .and_then(|()| fs::rename(&part, &path))

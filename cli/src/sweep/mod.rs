@@ -11,4 +11,4 @@ pub use cells::{Cell, Plan};
 pub use experiment::Experiment;
 pub use journal::Journal;
 pub use run::{Limits, Results, run};
-pub use table::{csv, jsonl, text};
+pub use table::{csv, jsonl, parquet, text};

@@ -1,14 +1,17 @@
-//! The results of a sweep as text, CSV and JSON lines.
+//! The results of a sweep as text, CSV, JSON lines and Parquet.
 
 use super::{Plan, Results};
-use poolsim_core::Bytes;
 use poolsim_core::metric::METRICS;
 use poolsim_core::record::Value as Number;
 use poolsim_core::units::ShowBytes;
+use poolsim_core::{Bytes, RunRecord};
+use poolsim_reports::data::{SweepRow, sweep_table};
 use poolsim_reports::quantity::show;
 use poolsim_reports::table::{finish, numbers_right, plain_table};
+use serde::Deserialize;
 use serde_json::Value;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// The metrics that the table shows; the files have all.
 const SHOWN: &[&str] =
@@ -40,6 +43,29 @@ pub fn csv(results: &Results, out: &mut impl Write) -> io::Result<()> {
         csv.write_record(facts.chain(metrics))?;
     }
     csv.flush()
+}
+
+/// A row a result, as Parquet for a file at `path`.
+///
+/// # Errors
+/// Those of the library that writes it.
+pub fn parquet(path: &Path, results: &Results) -> anyhow::Result<Vec<u8>> {
+    let rows: Vec<SweepRow> = results.iter().flatten().map(row).collect::<Result<_, _>>()?;
+    Ok(sweep_table(path, &rows)?)
+}
+
+fn row(result: &Value) -> serde_json::Result<SweepRow> {
+    let outcome = match result["error"].as_str() {
+        Some(error) => Err(error.into()),
+        None => Ok((cell(&result["verdict"]), RunRecord::deserialize(result)?)),
+    };
+    Ok(SweepRow {
+        trace: cell(&result["trace"]),
+        label: cell(&result["label"]),
+        capacity: result["capacity"].as_u64(),
+        seed: u64::deserialize(&result["seed"])?,
+        outcome,
+    })
 }
 
 fn cell(value: &Value) -> String {

@@ -10,11 +10,13 @@ mod merge;
 mod read;
 mod stream;
 mod sums;
+mod sweep;
 mod write;
 
 pub use distributions::{Distribution, Source};
 pub use lab::{Cause, CauseBytes, Frontier, Tight, Waterfall};
 pub use stream::ParquetRows;
+pub use sweep::{SweepRow, sweep_table};
 pub(crate) use write::{QUANTITIES, coarser};
 
 use poolsim_core::RunRecord;

@@ -4,8 +4,8 @@ use super::columns::{bytes, numbers, some_numbers, texts};
 use super::sums::{SUMS, Sums};
 use super::{DataError, FORMAT, Run, RunSet, distributions, lab};
 use polars_core::prelude::Column;
-use poolsim_core::metric::{METRICS, Unit};
-use poolsim_core::{BlockView, DeviceOp, Keyframe, Levels, Life, Point, RangeView};
+use poolsim_core::metric::{METRICS, Metric, Unit};
+use poolsim_core::{BlockView, DeviceOp, Keyframe, Levels, Life, Point, RangeView, RunRecord};
 use std::path::Path;
 
 /// Every file of a run's folder.
@@ -79,20 +79,7 @@ impl RunSet {
             text("machine", &|_| self.machine.clone()),
             text("command", &|_| self.command.clone()),
         ];
-        for metric in METRICS {
-            let values = runs.iter().map(|run| run.record.metric(metric.name));
-            columns.push(match metric.unit {
-                Unit::Ratio => Column::new(
-                    metric.name.into(),
-                    values.map(|v| v.map(|v| v.as_f64())).collect::<Vec<_>>(),
-                ),
-                // Means are fractions; a fraction of a byte or a nanosecond says nothing.
-                _ => some_numbers(
-                    metric.name,
-                    values.map(|v| v.map(|v| v.as_f64().round() as u64)).collect(),
-                ),
-            });
-        }
+        columns.extend(metrics(&runs.iter().map(|run| Some(&run.record)).collect::<Vec<_>>()));
         let record =
             |run: &Run| serde_json::to_string(&run.record).expect("a record is plain data");
         columns.push(text("record", &record));
@@ -223,6 +210,25 @@ struct HeapRow<'a> {
     range: &'a RangeView,
     block: &'a BlockView,
     life: Life,
+}
+
+/// A column for each metric.
+pub(super) fn metrics(records: &[Option<&RunRecord>]) -> Vec<Column> {
+    let column = |metric: &Metric| {
+        let values = records.iter().map(|record| record.and_then(|r| r.metric(metric.name)));
+        match metric.unit {
+            Unit::Ratio => Column::new(
+                metric.name.into(),
+                values.map(|v| v.map(|v| v.as_f64())).collect::<Vec<_>>(),
+            ),
+            // Means are fractions; a fraction of a byte or a nanosecond says nothing.
+            _ => some_numbers(
+                metric.name,
+                values.map(|v| v.map(|v| v.as_f64().round() as u64)).collect(),
+            ),
+        }
+    };
+    METRICS.iter().map(column).collect()
 }
 
 /// The names of a block's states.
