@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Measures how fast poolsim replays and reads, and writes the figures as Markdown.
 
-    scripts/measure-speed.py FOLDER... [--snapshot BIG.pickle] [--out FILE.md]
+    scripts/measure-speed.py [FOLDER...] [--snapshot BIG.pickle] [--sweep TRACE] [--out FILE.md]
 
 Every recording in the folders is replayed under its own settings with all metrics on (`poolsim bench`, one core, best of
 20 rounds); on the first folder's gpt2_varlen and fuzz_small all policies are. --snapshot compares reading a file
-(scripts/make-big-snapshot.py makes one) with pickle.load of this Python, each in a process of its own. Run it on a machine
-that does nothing else: the load average at the start is part of the output.
+(scripts/make-big-snapshot.py makes one) with pickle.load of this Python, each in a process of its own. --sweep compares a
+sweep of 64 configurations of one recording with 64 single replays of them. Run it on a machine that does nothing else: the
+load average at the start is part of the output.
 """
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import pathlib
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -97,11 +100,77 @@ def reading(snapshot):
         yield f"| {name} | {seconds:.1f} | {peak >> 20:,} MiB |"
 
 
+GRID = {
+    "max_split_size_mb": [32, 48, 64, 96, 128, 192, 256, 512],
+    "roundup_power2_divisions": [1, 2, 4, 8],
+    "garbage_collection_threshold": [0.6, 0.8],
+}
+ROUNDS = 3
+
+
+def sweep(trace):
+    """Seconds of 64 `replay` commands one after the other, of their replays alone, and of one sweep."""
+    keys = list(GRID)
+    specs = [",".join(["pytorch", *map("{}:{}".format, keys, v)]) for v in itertools.product(*GRID.values())]
+    cores = os.cpu_count()
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = pathlib.Path(folder, "experiment.toml")
+        params = "\n".join(f"params.{key} = {values}" for key, values in GRID.items())
+        experiment.write_text(
+            f"traces = [{json.dumps(str(pathlib.Path(trace).resolve()))}]\nbound = false\n"
+            f'[[grid]]\npolicy = "pytorch"\n{params}\n'
+        )
+        out = itertools.count()
+
+        def swept(jobs):
+            to = f"{folder}/{next(out)}"
+            seconds, _ = timed([str(POOLSIM), "sweep", str(experiment), "--out", to, "--jobs", str(jobs)])
+            rows = pathlib.Path(to, "results.jsonl").read_text().splitlines()
+            assert len(rows) == len(specs), f"the sweep has {len(rows)} results"
+            return seconds
+
+        def replayed():
+            return sum(timed([str(POOLSIM), "replay", trace, "--policy", spec])[0] for spec in specs)
+
+        # Taken in turns, so that a change of the machine's speed does not favour one of them.
+        rounds = [(replayed(), swept(cores), swept(1)) for _ in range(ROUNDS)]
+    single, on_all, on_one = map(min, zip(*rounds))
+    alone = sum(r["ns_per_event"] * r["events"] for r in bench(trace, specs)) / 1e9
+    yield f"{len(specs)} configurations of {pathlib.Path(trace).name}, {cores} cores, best of {ROUNDS}:"
+    yield ""
+    yield "| | seconds |"
+    yield "|---|---:|"
+    yield f"| {len(specs)} `poolsim replay` commands, one after the other | {single:.3f} |"
+    yield f"| divided by cores, plus 20 %: what a sweep may take | {single / cores * 1.2:.3f} |"
+    yield f"| `poolsim sweep` on {cores} cores | {on_all:.3f} |"
+    yield f"| `poolsim sweep --jobs 1` | {on_one:.3f} |"
+    yield f"| the {len(specs)} replays alone, without reading the trace, by `poolsim bench` | {alone:.3f} |"
+    yield ""
+    held = "holds" if on_all <= single / cores * 1.2 else "does not hold"
+    yield f"The bound {held}: the sweep took {on_all / (single / cores):.2f} of the commands' time divided by cores."
+
+
 def page(args):
     yield "# How fast"
     yield ""
     yield provenance()
-    yield "Made by `scripts/measure-speed.py`; times are the best of 20 rounds on one core, metrics on."
+    yield "Made by `scripts/measure-speed.py`."
+    if args.folders:
+        yield from speeds(args)
+    if args.snapshot:
+        yield ""
+        yield "## Reading"
+        yield ""
+        yield from reading(args.snapshot)
+    if args.sweep:
+        yield ""
+        yield "## A sweep against single replays"
+        yield ""
+        yield from sweep(args.sweep)
+
+
+def speeds(args):
+    yield "Times of replays are the best of 20 rounds on one core, metrics on."
     yield ""
     yield "## Replay of recordings under their own settings"
     yield ""
@@ -110,19 +179,17 @@ def page(args):
     yield "## Policies, in ns per event"
     yield ""
     yield from policies(args.folders[0])
-    if args.snapshot:
-        yield ""
-        yield "## Reading"
-        yield ""
-        yield from reading(args.snapshot)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+")
+    parser.add_argument("folders", nargs="*")
     parser.add_argument("--snapshot")
+    parser.add_argument("--sweep", metavar="TRACE")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
+    if not (args.folders or args.snapshot or args.sweep):
+        parser.error("there is nothing to measure; name a folder, --snapshot or --sweep")
     subprocess.run(["cargo", "build", "--release", "--locked"], cwd=ROOT, check=True)
     text = "\n".join(page(args)) + "\n"
     if args.out:

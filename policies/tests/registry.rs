@@ -7,6 +7,10 @@ use poolsim_policies::{
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::path::Path;
+
+/// How a policy's file defines it.
+const DEFINITION: &str = "\npub static DEF: PolicyDef";
 
 fn env() -> BuildEnv {
     let caps = DeviceCaps {
@@ -27,6 +31,26 @@ fn refusal(text: &str) -> String {
     let registry = Registry::builtin();
     let refused = registry.resolve(&text.parse().unwrap()).and_then(|r| r.build(&env()));
     refused.map(|b| b.spec).expect_err(text).to_string()
+}
+
+/// A module is compiled without a row in the table, so nothing else would notice.
+#[test]
+fn every_definition_in_the_sources_has_a_row() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut defined = Vec::new();
+    let mut folders = vec![sources];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if std::fs::read_to_string(&path).is_ok_and(|text| text.contains(DEFINITION)) {
+                defined.push(path);
+            }
+        }
+    }
+    let rows = Registry::builtin().defs().len();
+    assert_eq!(defined.len(), rows, "policies! in registry.rs has {rows} rows for {defined:#?}");
 }
 
 #[test]
