@@ -1,9 +1,13 @@
 //! A trace with the machine that it is to run on, and what a run of it comes to.
 
+use poolsim_core::metric::name;
+use poolsim_core::record::{Provenance, RunRecord, Value};
 use poolsim_core::{
     Bytes, DeviceCaps, HeapImage, Nanos, ReplayTarget, Trace, TraceError, TraceReader,
 };
 use poolsim_policies::{BuildEnv, Resolved};
+use poolsim_sim::bound::Lifetimes;
+use poolsim_sim::observe::{Ooms, PeakLosses, RunFacts, Totals, run_record};
 use poolsim_sim::{
     DeviceProfile, Observer, Placement, ReplayOptions, RunEnd, SimConfig, SimDevice, replay,
 };
@@ -116,6 +120,37 @@ impl Job {
         let options = ReplayOptions { restore: self.restore(setting), ..options };
         let end = replay(&mut source, &mut policy, &mut device, observer, &options)?;
         Ok((end, device))
+    }
+
+    /// The record of a run under a setting, with every metric that a simulated run has.
+    ///
+    /// # Errors
+    /// Those of the trace.
+    pub fn record(&self, setting: &Resolved) -> Result<RunRecord, TraceError> {
+        let mut observer = (Totals::default(), Ooms::default());
+        let options = ReplayOptions::default();
+        let (end, device) = self.replay(setting, Placement::Driver, &mut observer, options)?;
+        let (totals, ooms) = observer;
+        let peak = match totals.peak_event() {
+            Some(event) => {
+                let mut losses = PeakLosses::at(event);
+                self.replay(setting, Placement::Driver, &mut losses, options)?;
+                Some(losses.state())
+            }
+            None => None,
+        };
+        let mut record = run_record(RunFacts {
+            provenance: Provenance { policy: setting.spec().to_string(), ..Provenance::default() },
+            end: &end,
+            ledger: device.ledger(),
+            totals: &totals,
+            ooms: &ooms,
+            peak,
+            warnings: Vec::new(),
+        });
+        let lifetimes = Lifetimes::read(&mut TraceReader::new(Arc::clone(&self.trace)))?;
+        record.set(name::live_bound_bytes, Value::Int(lifetimes.peak(|item| item.size)));
+        Ok(record)
     }
 
     /// What the trace comes to under a setting.

@@ -11,6 +11,7 @@
 //! * [`confidence`]: the same on changed recordings; what won by luck loses there.
 //! * [`advise`]: the whole answer.
 //! * [`explain`]: why a request was refused, and the smallest change that would have let it pass.
+//! * [`budget`], [`growth`]: what a run may come to, and which place of the program holds more than it did.
 //! * [`frontier`]: the smallest memory on which a job lives.
 //!
 //! It sits between `cli` and the crates that it asks questions of, which costs one more level in the star of crates and keeps
@@ -18,9 +19,11 @@
 #![forbid(unsafe_code)]
 
 pub mod advise;
+pub mod budget;
 pub mod confidence;
 pub mod explain;
 pub mod frontier;
+pub mod growth;
 pub mod job;
 pub mod search;
 pub mod space;

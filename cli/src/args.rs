@@ -7,7 +7,7 @@ mod setup;
 mod synth;
 mod traces;
 
-pub use advice::{AdviseArgs, ExplainArgs};
+pub use advice::{AdviseArgs, CheckArgs, ExplainArgs};
 pub use lab::{BoundArgs, FrontierArgs, SweepArgs, WaterfallArgs};
 pub use runs::{BenchArgs, CompareArgs, ReplayArgs, ReportArgs};
 pub use setup::{CalibrateArgs, CompletionsArgs, DevicesArgs, NewPolicyArgs, PoliciesArgs};
@@ -38,9 +38,9 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  fine
-  1  an error; or `verify` found a difference
+  1  an error; or `verify` found a difference, or a budget of `check` does not hold
   2  the command line was wrong
-  3  `replay`: the simulated job ran out of memory; `advise`: no setting carries the job";
+  3  `replay`, `explain`: the simulated job ran out of memory; `advise`: no setting carries the job";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -63,6 +63,8 @@ pub enum Command {
     Advise(AdviseArgs),
     /// Say why a job ran out of memory, or reserves so much, and what would have helped
     Explain(ExplainArgs),
+    /// Hold a run against a budget and a baseline, for CI
+    Check(CheckArgs),
     /// Say how little memory a trace could do with, and find a placement that does
     Bound(BoundArgs),
     /// Say which rule of a policy costs how much memory

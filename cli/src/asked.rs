@@ -1,10 +1,12 @@
 //! Files to jobs that can be asked what would have saved them.
 
 use crate::args::{MachineArgs, SelectArgs};
+use crate::choice::RECORDED;
 use crate::load::{Input, recorded_spec};
 use crate::machine::{Machine, Said};
-use poolsim_advice::{Job, Torch};
-use poolsim_core::{Action, Bytes, Recording};
+use crate::output::Usage;
+use poolsim_advice::{Job, Setting, Torch};
+use poolsim_core::{Action, Bytes, ConfigError, Recording};
 use poolsim_policies::Registry;
 use poolsim_sim::DeviceProfile;
 use poolsim_traces::Source;
@@ -27,6 +29,33 @@ pub struct Asked {
     pub outside: Option<Bytes>,
     /// The version of PyTorch that it was recorded with, if it says so.
     pub torch: Option<Torch>,
+}
+
+impl Asked {
+    /// The setting to run under: the one asked for, else that of the recording, else PyTorch's defaults.
+    ///
+    /// # Errors
+    /// [`Usage`] for one that does not exist or contradicts itself, or that is not of PyTorch's own allocator.
+    pub fn setting(&self, policy: Option<&str>) -> anyhow::Result<Setting> {
+        let wrong = |error: ConfigError| Usage(format!("--policy: {error}"));
+        let resolved = match (policy, &self.job.recorded) {
+            (None | Some(RECORDED), Some(resolved)) => resolved.clone(),
+            (None | Some(RECORDED), None) => return Ok(Setting::standard(&self.job)),
+            (Some(text), _) => {
+                let spec = text.parse().map_err(wrong)?;
+                Registry::builtin().resolve(&spec).map_err(wrong)?
+            }
+        };
+        let setting = Setting::of(resolved, &self.job).map_err(wrong)?;
+        if !setting.is_native() {
+            let text = format!(
+                "this is about PyTorch's own allocator, not about `{}`; `poolsim replay` and `waterfall` take any policy",
+                setting.resolved.def.name
+            );
+            return Err(Usage(text).into());
+        }
+        Ok(setting)
+    }
 }
 
 /// What all files of a command share.

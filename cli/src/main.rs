@@ -59,6 +59,7 @@ fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
         Command::Report(args) => cmd::report::run(&args),
         Command::Verify(args) => cmd::verify::run(&args, out),
         Command::Advise(args) => cmd::advise::run(&args, out),
+        Command::Check(args) => cmd::check::run(&args, out),
         Command::Explain(args) => cmd::explain::run(&args, out),
         Command::Bound(args) => cmd::bound::run(&args, out),
         Command::Waterfall(args) => cmd::waterfall::run(&args, out),

@@ -108,7 +108,7 @@ pub fn explain(job: &Job, setting: &Setting, torch: Torch) -> Result<Explanation
     };
     if explanation.is_impossible() {
         let missing = needs.live_bytes - needs.limit_bytes;
-        if let Some((event, frame)) = greatest_need(job, setting, needs)? {
+        if let Some((event, frame)) = greatest_need(job, setting)? {
             explanation.holdings = categories.holdings(&frame);
             explanation.most = Some(event);
         }
@@ -126,11 +126,10 @@ pub fn explain(job: &Job, setting: &Setting, torch: Torch) -> Result<Explanation
 }
 
 /// The heap at the moment at which the program needs most, as it would be if there were enough memory.
-fn greatest_need(
-    job: &Job,
-    setting: &Setting,
-    needs: Needs,
-) -> Result<Option<(u64, Keyframe)>, TraceError> {
+///
+/// # Errors
+/// Those of the trace.
+pub fn greatest_need(job: &Job, setting: &Setting) -> Result<Option<(u64, Keyframe)>, TraceError> {
     let (mut live, mut most, mut at) = (0u64, 0, None);
     for (i, event) in (0u64..).zip(&job.trace.events) {
         match event.kind() {
@@ -146,7 +145,7 @@ fn greatest_need(
     }
     let Some(event) = at else { return Ok(None) };
     let mut roomy = Job { memory_fraction: None, recorded: None, ..job.with_capacity(None) };
-    roomy.caps.total = roomy.caps.total.max(needs.live_waiting_bytes.saturating_mul(8));
+    roomy.caps.total = roomy.caps.total.max(most.saturating_mul(8));
     let mut frames = Keyframes::new(u64::MAX, usize::MAX, vec![(event, Moment::Peak)]);
     let options = ReplayOptions::default();
     roomy.replay(&setting.resolved, Placement::Driver, &mut frames, options)?;

@@ -93,6 +93,48 @@ pub struct ExplainArgs {
     pub json: bool,
 }
 
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim check run.pickle --budget 'reserved<=70GiB, ooms==0'
+  poolsim check run.pickle --baseline main.pickle --budget 'reserved<=baseline+2%, retries<=baseline'
+  poolsim check run.pickle --budget 'ooms==0' --capacity 40GiB --junit memory.xml
+
+A budget compares metrics of a replay: reserved, allocated, active, requested (their peaks), ooms, retries,
+fragmentation, device_time, and every metric by its name in `replay --json`.
+
+Exit code 0 says that the budget holds, 1 that it does not.")]
+pub struct CheckArgs {
+    /// The trace, or a folder with one snapshot for each rank
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// What the run may come to [default: ooms==0; with --baseline also reserved<=baseline+1%]
+    #[arg(long, value_name = "BUDGET")]
+    pub budget: Option<String>,
+    /// The trace of another run to compare with; of a folder, its files of the same names
+    #[arg(long, value_name = "RUN")]
+    pub baseline: Option<PathBuf>,
+    /// Settings of PyTorch's allocator [default: recorded]
+    #[arg(long, short = 'p', value_name = "SPEC")]
+    pub policy: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub machine: MachineArgs,
+    /// Bytes of the device that this job can have; the rest is taken by others
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub capacity: Option<Bytes>,
+    /// Write the outcome as JUnit XML too, which CI systems show
+    #[arg(long, value_name = "FILE.xml")]
+    pub junit: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
 fn parse_torch(text: &str) -> Result<Torch, String> {
     text.parse().map_err(|error: poolsim_core::ConfigError| error.0)
 }

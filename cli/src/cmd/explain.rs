@@ -7,11 +7,11 @@ mod text;
 
 use crate::args::ExplainArgs;
 use crate::asked::{Asked, Files};
-use crate::output::{Ending, Out, Usage};
+use crate::output::{Ending, Out};
 use crate::profile;
+use poolsim_advice::Torch;
 use poolsim_advice::explain::{Explanation, explain};
 use poolsim_advice::torch::SIMULATED;
-use poolsim_advice::{Setting, Torch};
 use rayon::prelude::*;
 
 /// An explanation with where it came from.
@@ -39,7 +39,7 @@ pub fn run(args: &ExplainArgs, out: &mut Out) -> anyhow::Result<Ending> {
         eprintln!("note: of {many} ranks this is the worst one");
     }
     let torch = args.torch.or(asked.torch).unwrap_or(SIMULATED);
-    let setting = setting(&asked, args)?;
+    let setting = asked.setting(args.policy.as_deref())?;
     let explanation =
         explain(&asked.job, &setting, torch).map_err(|error| error.in_file(&asked.path))?;
     let told = Told { asked, torch, explanation };
@@ -51,32 +51,6 @@ pub fn run(args: &ExplainArgs, out: &mut Out) -> anyhow::Result<Ending> {
     Ok(if told.explanation.measured.ooms > 0 { Ending::OutOfMemory } else { Ending::Fine })
 }
 
-/// The setting to explain: the one asked for, else that of the recording, else PyTorch's defaults.
-fn setting(asked: &Asked, args: &ExplainArgs) -> anyhow::Result<Setting> {
-    let wrong = |error: poolsim_core::ConfigError| Usage(format!("--policy: {error}"));
-    let setting = match (&args.policy, &asked.job.recorded) {
-        (Some(text), recorded) if text == "recorded" => match recorded {
-            Some(resolved) => Setting::of(resolved.clone(), &asked.job).map_err(wrong)?,
-            None => Setting::standard(&asked.job),
-        },
-        (Some(text), _) => {
-            let spec = text.parse().map_err(wrong)?;
-            let resolved = poolsim_policies::Registry::builtin().resolve(&spec).map_err(wrong)?;
-            Setting::of(resolved, &asked.job).map_err(wrong)?
-        }
-        (None, Some(resolved)) => Setting::of(resolved.clone(), &asked.job).map_err(wrong)?,
-        (None, None) => Setting::standard(&asked.job),
-    };
-    if !setting.is_native() {
-        let text = format!(
-            "explain knows the rules of PyTorch's own allocator, not those of `{}`; `poolsim waterfall` takes any policy",
-            setting.resolved.def.name
-        );
-        return Err(Usage(text).into());
-    }
-    Ok(setting)
-}
-
 /// The rank that is refused most, or reserves most.
 fn worst(ranks: &[Asked], args: &ExplainArgs) -> anyhow::Result<usize> {
     if ranks.len() == 1 {
@@ -85,7 +59,7 @@ fn worst(ranks: &[Asked], args: &ExplainArgs) -> anyhow::Result<usize> {
     let measured: Vec<(u64, u64)> = ranks
         .par_iter()
         .map(|asked| {
-            let measured = asked.job.measure(&setting(asked, args)?.resolved)?;
+            let measured = asked.job.measure(&asked.setting(args.policy.as_deref())?.resolved)?;
             Ok((measured.ooms, measured.peak_reserved_bytes))
         })
         .collect::<anyhow::Result<_>>()?;
