@@ -17,6 +17,8 @@ const THREADS: &[(&str, usize, &str, &[&str])] = &[
     ("C006", 0, "far_above", &["why pieces", "why idle"]),
     ("C008", 0, "refused", &["why pieces", "helps empty_cache"]),
     ("C009", 0, "far_above", &["why idle", "helps setting expandable_segments:True"]),
+    ("C010", 0, "fine", &[]),
+    ("C011", 0, "fine", &[]),
     ("C012", 0, "far_above", &["why pieces"]),
     ("C013", 0, "far_above", &[]),
     (
@@ -25,6 +27,7 @@ const THREADS: &[(&str, usize, &str, &[&str])] = &[
         "far_above",
         &["why idle", "helps largest_first", "helps setting expandable_segments:True"],
     ),
+    ("C015", 0, "fine", &[]),
     ("C021", 0, "impossible", &[]),
     ("C023", 0, "refused", &["why pieces", "helps setting expandable_segments:True"]),
     (
