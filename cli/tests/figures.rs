@@ -18,7 +18,7 @@ fn figures() -> (BTreeMap<String, String>, Vec<Value>) {
     let folder = TempDir::new().unwrap();
     let trace = corpus("default/gpt2_varlen.pickle.zst");
     let all = folder.path().join("*.svg");
-    let mut args = vec!["replay", &trace, "--explain", "never"];
+    let mut args = vec!["replay", &trace];
     POLICIES.iter().for_each(|policy| args.extend(["-p", policy]));
     let drawn = run(&[&args[..], &["-o", all.to_str().unwrap()]].concat());
     assert_eq!(drawn.code, 0, "{}", drawn.err);
@@ -134,6 +134,31 @@ fn figures_show_the_numbers_of_the_runs() {
             assert!((width - drawn).abs() <= 1.5, "{name}: {width} pixels for {drawn}");
         }
     }
+    let waterfall = document("waterfall.svg");
+    let trace = corpus("default/gpt2_varlen.pickle.zst");
+    for (policy, run) in POLICIES.iter().zip(&runs) {
+        let found = json(&["waterfall", &trace, "-p", policy, "--json"], 0);
+        assert_eq!(found["peak_reserved_bytes"], run["metrics"]["peak_reserved_bytes"]);
+        let order = found["causes"].as_array().unwrap().iter().find(|c| c["cause"] == "order");
+        let bytes = order.unwrap()["bytes"].as_u64().unwrap();
+        let text = format!("+{}", poolsim_core::units::ShowBytes(bytes));
+        let words = waterfall.descendants().filter_map(|n| n.text());
+        assert!(words.map(str::trim).any(|word| word == text), "{policy}: {text}");
+    }
+
+    let frontier = document("frontier.svg");
+    let found = json(&["frontier", &trace, "-p", "expandable", "--json"], 0);
+    let memory = Axis::new(&frontier, "middle", "x");
+    let dots = frontier.descendants().filter(|n| n.has_tag_name("circle"));
+    let rows: BTreeMap<u64, f64> = dots.fold(BTreeMap::new(), |mut rows, dot| {
+        let least = rows.entry(number(dot, "cy") as u64).or_insert(f64::MAX);
+        *least = least.min(number(dot, "cx"));
+        rows
+    });
+    let second = *rows.values().nth(1).unwrap();
+    let smallest = found["frontiers"][0]["smallest_bytes"].as_f64().unwrap() / GIB;
+    memory.shows(second, smallest, "smallest memory of the second policy");
+
     let words = peaks.descendants().filter_map(|n| n.text()).collect::<String>();
     assert!(words.contains("48.52 GiB") && words.contains("13.54 GiB"), "{words}");
 }

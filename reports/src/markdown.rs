@@ -3,11 +3,12 @@
 use crate::data::RunSet;
 use crate::figure::{FIGURES, Image};
 use crate::prose;
-use crate::quantity::show;
+use crate::quantity::{show, show_count, show_plural, show_signed};
 use crate::report::ReportError;
 use crate::table::{GROUPS, Row};
 use crate::verdict::{not_measured, verdict};
 use poolsim_core::metric;
+use poolsim_core::units::ShowBytes;
 use std::path::{Path, PathBuf};
 
 /// The text, and the figures that it shows.
@@ -27,6 +28,8 @@ pub fn render(set: &RunSet, path: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, Repo
         }
     }
     text += &tables(set);
+    text += &waterfalls(set);
+    text += &frontiers(set);
     let mut files = Vec::new();
     for figure in FIGURES {
         let Some(bytes) = figure.draw(set, Image::Svg)? else { continue };
@@ -90,6 +93,59 @@ fn tables(set: &RunSet) -> String {
             }
             text.push('\n');
         }
+    }
+    text
+}
+
+/// A column a policy, a row a step.
+fn waterfalls(set: &RunSet) -> String {
+    let known: Vec<_> =
+        set.runs.iter().filter_map(|run| Some((run, run.waterfall.as_ref()?))).collect();
+    let mut text = String::new();
+    for (run, found) in known {
+        text += &format!("\n## Which rule costs how much: {}\n\n", plain(&run.label));
+        if found.ooms > 0 {
+            let refused = show_plural(found.ooms, "request");
+            text +=
+                &format!("This run refuses {refused}, so that its reservation says little.\n\n");
+        }
+        text += "| | bytes |\n|---|---:|\n";
+        let end = |title: &str, bytes: u64| format!("| {title} | {} |\n", ShowBytes(bytes));
+        text += &end("live bound", found.live);
+        for measured in &found.causes {
+            let bytes =
+                measured.peak.map_or("not separable".into(), |_| show_signed(measured.bytes));
+            text += &format!("| {} | {bytes} |\n", measured.cause.title());
+        }
+        text += &format!("| interaction | {} |\n", show_signed(found.interaction));
+        text += &end("peak reserved", found.peak);
+    }
+    text
+}
+
+/// A row a policy.
+fn frontiers(set: &RunSet) -> String {
+    let known: Vec<_> =
+        set.runs.iter().filter_map(|run| Some((run, run.frontier.as_ref()?))).collect();
+    let Some(bound) = known.iter().map(|(_, found)| found.bound).min() else {
+        return String::new();
+    };
+    let mut text = format!(
+        "\n## On how little memory the job lives\n\nNothing lives on less than {}.\n\n",
+        ShowBytes(bound)
+    );
+    text +=
+        "| policy | smallest memory | all suffice from | retries there |\n|---|---:|---:|---:|\n";
+    for (run, found) in known {
+        let bytes = |n: Option<u64>| n.map_or("none".into(), |n| ShowBytes(n).to_string());
+        let doubt = if found.uncertain { " (uncertain)" } else { "" };
+        text += &format!(
+            "| {}{doubt} | {} | {} | {} |\n",
+            plain(&run.label).replace('|', "\\|"),
+            bytes(found.smallest()),
+            bytes(found.safe()),
+            found.tight.map_or("-".into(), |tight| show_count(tight.retries)),
+        );
     }
     text
 }

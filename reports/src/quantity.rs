@@ -57,6 +57,12 @@ fn whole(value: Value) -> u64 {
     }
 }
 
+/// Bytes with their sign.
+pub fn show_signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { '-' } else { '+' };
+    format!("{sign}{}", ShowBytes(bytes.unsigned_abs()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use crate::runner::Setting;
 use crate::waterfall::waterfall;
 use poolsim_core::units::ShowBytes;
 use poolsim_reports::data::Waterfall;
-use poolsim_reports::quantity::show_plural;
+use poolsim_reports::quantity::{show_plural, show_signed};
 use poolsim_reports::table::{finish, numbers_right, plain_table};
 use poolsim_sim::DeviceProfile;
 use serde_json::{Value, json};
@@ -78,12 +78,12 @@ fn text(found: &Waterfall, out: &mut Out) -> anyhow::Result<()> {
     table.add_row(["live bound", &ShowBytes(found.live).to_string(), ""]);
     for measured in &found.causes {
         let (bytes, share) = match measured.peak {
-            Some(_) => (signed(measured.bytes), share(measured.bytes)),
+            Some(_) => (show_signed(measured.bytes), share(measured.bytes)),
             None => ("not separable".into(), String::new()),
         };
         table.add_row([measured.cause.title().to_string(), bytes, share]);
     }
-    let rest = [signed(found.interaction), share(found.interaction)];
+    let rest = [show_signed(found.interaction), share(found.interaction)];
     table.add_row(["interaction".to_string()].into_iter().chain(rest));
     table.add_row(["peak reserved", &ShowBytes(found.peak).to_string(), ""]);
     numbers_right(&mut table);
@@ -100,9 +100,4 @@ fn text(found: &Waterfall, out: &mut Out) -> anyhow::Result<()> {
     let rest = "interaction: what only several causes together bring about (+), or what several of them claim (-).";
     out.write_all(output::paragraph(rest, 1).as_bytes())?;
     Ok(())
-}
-
-fn signed(bytes: i64) -> String {
-    let sign = if bytes < 0 { '-' } else { '+' };
-    format!("{sign}{}", ShowBytes(bytes.unsigned_abs()))
 }

@@ -191,3 +191,31 @@ fn the_peak_is_put_down_to_stacks_as_wide_as_their_bytes() {
     assert_eq!(zoomed, json!("100%"));
     nothing_went_wrong(&browser);
 }
+
+#[test]
+fn a_million_events_under_five_policies_make_a_page_that_is_small_enough_and_draws() {
+    let Some(mut browser) = browser(1280) else { return };
+    let folder = TempDir::new().unwrap();
+    let (trace, path) = (folder.path().join("long.pst"), folder.path().join("report.html"));
+    let settings = ["--set", "steps=540", "--set", "layers=24"];
+    let synth = ["synth", "train-varlen", "-o", trace.to_str().unwrap()];
+    let made = common::run(&[&synth[..], &settings[..]].concat());
+    assert_eq!(made.code, 0, "{}", made.err);
+    let mut args = vec!["replay", trace.to_str().unwrap(), "--device-memory", "1TiB"];
+    for policy in ["pytorch", "expandable", "best-fit", "pow2", "cuda-async"] {
+        args.extend(["-p", policy]);
+    }
+    let left = common::run(&[&args[..], &["-o", path.to_str().unwrap()]].concat());
+    assert_eq!(left.code, 0, "{}", left.err);
+    assert!(path.metadata().unwrap().len() < 8_000_000);
+    browser.open(&path);
+    keep_picture(&mut browser, "million");
+    let told = browser.evaluate("document.querySelector('details').textContent");
+    let told = told.as_str().unwrap();
+    assert!(told.contains("`poolsim frontier TRACE --policy …` does"), "{told}");
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('#charts canvas').length >= 6"),
+        json!(true)
+    );
+    nothing_went_wrong(&browser);
+}

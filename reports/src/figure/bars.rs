@@ -32,6 +32,11 @@ pub fn losses<DB: DrawingBackend>(set: &RunSet, area: &DrawingArea<DB, Shift>) -
     Bars { parts: &parts, stacked: true }.draw(set, area)
 }
 
+/// A row a run.
+pub fn height(set: &RunSet) -> u32 {
+    64 + BAR * set.runs.len() as u32
+}
+
 impl Bars<'_> {
     fn draw<DB: DrawingBackend>(&self, set: &RunSet, area: &DrawingArea<DB, Shift>) -> Drawn {
         let value = |run: &crate::data::Run, name: &str| {

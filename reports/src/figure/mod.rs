@@ -1,8 +1,11 @@
 //! Static figures, for texts and for print.
 
 mod bars;
+mod frontiers;
 mod lines;
 mod scatter;
+mod times;
+mod waterfalls;
 
 pub(crate) use scatter::{Labels, places as scatter_places};
 
@@ -43,13 +46,13 @@ pub struct Figure {
     pub name: &'static str,
     /// What it shows, for those who cannot see it.
     pub caption: &'static str,
-    height: u32,
+    height: fn(&RunSet) -> u32,
     svg: fn(&RunSet, &SvgArea<'_>) -> Drawn,
     png: fn(&RunSet, &PngArea<'_>) -> Drawn,
 }
 
 macro_rules! figures {
-    ($($name:literal, $draw:path, $height:literal, $caption:literal;)*) => {
+    ($($name:literal, $draw:path, $height:expr, $caption:literal;)*) => {
         /// Every figure, in the order in which a text shows them.
         pub static FIGURES: &[Figure] = &[$(Figure {
             name: $name, caption: $caption, height: $height, svg: |set, area| $draw(set, area), png: |set, area| $draw(set, area),
@@ -58,11 +61,14 @@ macro_rules! figures {
 }
 
 figures! {
-    "memory", lines::memory, 420, "Reserved bytes over time for each policy; grey: bytes that the program asked for";
-    "peaks", bars::peaks, 0, "Peaks of each policy: requested, active and reserved bytes";
-    "losses", bars::losses, 0, "Where the bytes were when the reservation peaked";
-    "calls", lines::calls, 420, "Device calls since the start";
-    "scatter", scatter::scatter, 480, "Time in device calls against fragmentation; the line joins policies that none beats in both";
+    "memory", lines::memory, |_| 420, "Reserved bytes over time for each policy; grey: bytes that the program asked for";
+    "peaks", bars::peaks, bars::height, "Peaks of each policy: requested, active and reserved bytes";
+    "losses", bars::losses, bars::height, "Where the bytes were when the reservation peaked";
+    "calls", lines::calls, |_| 420, "Device calls since the start";
+    "times", times::draw, times::height, "Times of the calls that take most: the share that took no longer (modelled: priced by the device profile, not measured)";
+    "waterfall", waterfalls::draw, waterfalls::height, "From the live bound to the peak reservation: what each rule of a policy costs";
+    "scatter", scatter::scatter, |_| 480, "Time in device calls against fragmentation; the line joins policies that none beats in both";
+    "frontier", frontiers::draw, frontiers::height, "On how little memory the job lives: a dot where it does, a cross where it is refused memory; the line is the bound";
 }
 
 /// Width of every figure in pixels.
@@ -84,11 +90,7 @@ impl Figure {
             assert!(registered.is_ok(), "the font that ships with poolsim can be read");
         });
         let wrong = |what: String| ReportError::Figure { figure: self.name, what };
-        let height = match self.height {
-            // A row a run.
-            0 => 64 + BAR * set.runs.len() as u32,
-            fixed => fixed,
-        };
+        let height = (self.height)(set);
         let drawn = match image {
             Image::Svg => {
                 let mut text = String::new();

@@ -1,7 +1,7 @@
 //! What many replays found out: the waterfall of causes and the frontier. Drawn here, so that they need no scripts.
 
 use crate::data::{Run, RunSet, Waterfall};
-use crate::quantity::{show_count, show_nanos, show_plural};
+use crate::quantity::{show_count, show_nanos, show_plural, show_signed};
 use minijinja::{Value, context};
 use poolsim_core::metric::name;
 use poolsim_core::units::ShowBytes;
@@ -61,17 +61,12 @@ fn steps(found: &Waterfall) -> Vec<Bar> {
     for (title, how, bytes) in causes.chain([rest]) {
         let by = bytes.unwrap_or(0);
         let kind = if by < 0 { "less" } else { "more" };
-        let text = bytes.map_or("not separable".into(), signed);
+        let text = bytes.map_or("not separable".into(), show_signed);
         bars.push(Bar { title, how, text, kind, from: at, to: at + by });
         at += by;
     }
     bars.push(whole("peak reserved", found.peak));
     bars
-}
-
-fn signed(bytes: i64) -> String {
-    let sign = if bytes < 0 { '-' } else { '+' };
-    format!("{sign}{}", ShowBytes(bytes.unsigned_abs()))
 }
 
 /// The frontier of every run that has one, on one axis of capacities.
