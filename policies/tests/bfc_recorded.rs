@@ -3,9 +3,8 @@
 mod bfc_log;
 mod logs;
 
-use bfc_log::{Call, Log, NONE, Witness, read, search};
+use bfc_log::{Call, Log, NONE, Witness, read, search, written};
 use logs::{at, build, device, recordings, request, text};
-use poolsim_core::units::{GIB, MIB};
 use poolsim_core::{AllocError, BlockId, Bytes, DevAddr, Policy, ReplayTarget};
 use poolsim_sim::SimDevice;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,14 +32,6 @@ fn sidecar_policy(log: &str) -> String {
     sidecar["policy"].as_str().expect("a policy").to_string()
 }
 
-/// As the log writes a size.
-fn written(bytes: Bytes) -> String {
-    match bytes {
-        GIB.. => format!("{:.2}GiB", bytes as f64 / GIB as f64),
-        _ => format!("{:.2}MiB", bytes as f64 / MIB as f64),
-    }
-}
-
 /// A log's calls through a policy, on a device that answers with the log's regions.
 struct Run<'a> {
     policy: Box<dyn Policy>,
@@ -57,7 +48,7 @@ impl Run<'_> {
     }
 
     /// The pointer; of a refusal, what JAX writes of it.
-    fn alloc(&mut self, call: usize, bytes: Bytes) -> Result<DevAddr, [String; 2]> {
+    fn alloc(&mut self, call: usize, bytes: Bytes) -> Result<DevAddr, [String; 3]> {
         match self.policy.malloc(&mut self.dev, request(bytes, 0, call as u32)) {
             Ok(grant) => {
                 self.blocks.insert(call, grant.block);
@@ -95,12 +86,12 @@ fn check(name: &str, spec: &str, log: &Log, witness: &Witness) {
     assert!(run.dev.divergence().is_none(), "{name}: {:?}", run.dev.divergence());
 }
 
-/// What JAX writes of a refusal and every reading of the log must share: the largest free chunk, the next region. How much
-/// is free in all also depends on what requests got beyond their size, where readings differ.
-fn state(policy: &dyn Policy, largest_free: Bytes) -> [String; 2] {
-    let native = policy.native_stats();
+/// What JAX writes of a refusal: what is free in all, the largest free chunk, the next region.
+fn state(policy: &dyn Policy, largest_free: Bytes) -> [String; 3] {
+    let (stats, native) = (policy.stats(), policy.native_stats());
     let next = native.iter().find(|(name, _)| name == "next_region_bytes").expect("a native value");
-    [largest_free, next.1 as Bytes].map(written)
+    let free = stats.reserved.current - stats.active.current;
+    [free, largest_free, next.1 as Bytes].map(written)
 }
 
 /// How many of a log's frees could have meant more than one live request.

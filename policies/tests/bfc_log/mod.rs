@@ -7,6 +7,7 @@ mod witness;
 pub use search::search;
 pub use witness::{NONE, Witness};
 
+use poolsim_core::units::{GIB, MIB};
 use poolsim_core::{Bytes, DevAddr};
 
 const DEVICE: &str = "GPU_0_bfc";
@@ -29,8 +30,8 @@ pub struct Log {
     pub regions: Vec<(DevAddr, Bytes)>,
     /// Bytes of all regions after each call.
     pub held: Vec<Bytes>,
-    /// For each refusal the largest free chunk and the size that the next region would have, as written.
-    pub refusals: Vec<[String; 2]>,
+    /// For each refusal what is free in all, the largest free chunk and the size of the next region, as written.
+    pub refusals: Vec<[String; 3]>,
 }
 
 impl Log {
@@ -41,6 +42,14 @@ impl Log {
 
     pub fn requests(&self) -> usize {
         self.calls.iter().filter(|call| matches!(call, Call::Alloc { .. })).count()
+    }
+}
+
+/// As the log writes a size.
+pub fn written(bytes: Bytes) -> String {
+    match bytes {
+        GIB.. => format!("{:.2}GiB", bytes as f64 / GIB as f64),
+        _ => format!("{:.2}MiB", bytes as f64 / MIB as f64),
     }
 }
 
@@ -89,14 +98,16 @@ pub fn read(text: &str) -> (Log, Log) {
                 log.regions.push((hex(from), hex(to) - hex(from)));
             }
             ["Allocator", "memory", "summary:", ..] => {
-                let (_, rest) =
-                    line.split_once("usable by lower end").expect("a summary of memory");
-                let largest = rest.split(',').next().expect("a size").trim();
-                gpu.refusals.push([largest.to_string(), String::new()]);
+                let after = |name: &str| {
+                    let (_, rest) = line.split_once(name).expect("a summary of memory");
+                    rest.split(',').next().expect("a size").trim().to_string()
+                };
+                let (free, largest) = (after("free in pool"), after("usable by lower end"));
+                gpu.refusals.push([free, largest, String::new()]);
             }
             ["Allocator", "region", "growth", _, _, _, _, "target", next, ..] => {
                 let refusal = gpu.refusals.last_mut().expect("a summary of memory");
-                refusal[1] = next.to_string();
+                refusal[2] = next.to_string();
             }
             _ => {}
         }

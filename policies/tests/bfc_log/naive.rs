@@ -74,6 +74,11 @@ impl Naive {
         self.by_size.range((rounded(bytes), 0)..).map(|&(size, addr)| Chunk { addr, size })
     }
 
+    /// Bytes of all free chunks.
+    pub fn free_bytes(&self) -> Bytes {
+        self.free.values().sum()
+    }
+
     /// The free chunk that an address lies in.
     pub fn free_at(&self, addr: DevAddr) -> Option<Chunk> {
         let (&start, &size) = self.free.range(..=addr).next_back()?;

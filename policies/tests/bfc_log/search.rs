@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 type Change = Vec<(usize, usize, bool)>;
 
 /// How many readings are tried to get past one request.
-const TRIES: usize = 40_000;
+const TRIES: usize = 20_000;
 
 /// What a change more costs in the search, in calls that the log is followed further.
 const PER_CHANGE: i64 = 100;
@@ -105,7 +105,7 @@ impl Search<'_> {
             let mut w = self.best.clone();
             apply(&base, &mut w);
             let mut further: Option<(usize, Change)> = None;
-            for change in self.changes(&w, &at, wrong.call) {
+            for change in self.changes(&w, &at, wrong.call).into_iter().rev() {
                 let all = joined(&base, &change);
                 let early = all.iter().copied().filter(|c| c.0 < wrong.call).collect::<Change>();
                 if !seen.insert(early) {

@@ -1,7 +1,8 @@
 //! What the log does not say, and how far the rules follow the log under it.
 
 use super::naive::{Chunk, Naive, rounded};
-use super::{Call, Log};
+use super::{Call, Log, written};
+use poolsim_core::units::MIB;
 use poolsim_core::{Bytes, DevAddr};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +47,7 @@ pub struct State {
     /// For requests that got more than they asked for: the frees that the surplus came from, and the request after it.
     surplus: BTreeMap<usize, (Vec<usize>, Option<usize>)>,
     late: Option<usize>,
+    refused: usize,
     regions: usize,
     next: Bytes,
     limit: Bytes,
@@ -60,6 +62,7 @@ impl State {
             freed: BTreeMap::new(),
             surplus: BTreeMap::new(),
             late: None,
+            refused: 0,
             regions: 0,
             next: limit.min(2 << 20),
             limit,
@@ -89,6 +92,15 @@ impl State {
         if let Some(chunk) = choice {
             let chunk = self.heap.take(chunk, bytes);
             self.occupy(call, chunk, bytes);
+        } else {
+            let stated = &log.refusals[self.refused][0];
+            let free = self.heap.free_bytes();
+            if *stated != written(free) {
+                let stated: f64 = stated.trim_end_matches("MiB").parse().expect("MiB");
+                let off = (free as f64 / MIB as f64 - stated).abs();
+                return Err(self.explain_surplus(w, call, 1 + (off * 16.0) as usize));
+            }
+            self.refused += 1;
         }
         let late = self.late.take();
         late.into_iter().for_each(|free| self.free(free, w));
@@ -172,6 +184,28 @@ impl State {
                 preferred + usize::from(Some(chunk.addr) != pointer)
             }
         };
+        let list = |set: BTreeSet<usize>| set.into_iter().collect();
+        Wrong { call, distance, freed: list(freed), beside: list(beside) }
+    }
+
+    /// Some live request got more or less beyond its size than the log's refusal says: frees and requests in what
+    /// requests got too much, and in the free memory after requests.
+    fn explain_surplus(&self, w: &Witness, call: usize, distance: usize) -> Wrong {
+        let (mut freed, mut beside) = (BTreeSet::new(), BTreeSet::new());
+        for (request, chunk) in &self.live {
+            if let Some((frees, after)) = self.surplus.get(request) {
+                beside.insert(*request);
+                freed.extend(frees);
+                beside.extend(after);
+            }
+            let after = self.freed.get(&chunk.end()).map(|part| part.1);
+            beside.extend(after.map(|free| w.undoes[free]));
+        }
+        let dead = |free: &usize| {
+            let request = w.undoes[*free];
+            self.surplus.contains_key(&request) && !self.live.contains_key(&request)
+        };
+        freed.extend((0..call).filter(|&free| w.undoes[free] != NONE).filter(dead));
         let list = |set: BTreeSet<usize>| set.into_iter().collect();
         Wrong { call, distance, freed: list(freed), beside: list(beside) }
     }
