@@ -103,7 +103,7 @@ pub const EFFECT: f64 = 0.01;
 /// Share of the program's time that device calls may take on top.
 const SLOW: f64 = 0.05;
 /// Settings that are looked at closely.
-const FINALISTS: usize = 8;
+const FINALISTS: usize = 10;
 /// Steps of the packing that is computed where every setting fails.
 const PACKING_STEPS: u64 = 100_000_000;
 
@@ -169,12 +169,19 @@ pub fn advise(
     Ok(advice)
 }
 
-/// The trials worth a closer look: the best by the order of [`best`], with the best of each option by itself.
+/// The trials worth a closer look: the best of each option by itself, and the best of all by the order of [`best`].
 fn candidates(advice: &Advice, jobs: &[Job]) -> Vec<Trial> {
     let mut left: Vec<&Trial> = advice.found.trials.iter().collect();
     let mut chosen: Vec<&Trial> = Vec::new();
-    let simple = left.iter().copied().filter(|trial| trial.setting.keys() <= 1);
-    chosen.extend(best(simple));
+    let key = |trial: &Trial| trial.setting.conf().split(':').next().unwrap_or("").to_string();
+    let simple: Vec<&Trial> =
+        left.iter().copied().filter(|trial| trial.setting.keys() == 1).collect();
+    let mut keys: Vec<String> = simple.iter().map(|trial| key(trial)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for one in keys {
+        chosen.extend(best(simple.iter().copied().filter(|trial| key(trial) == one)));
+    }
     let quick = left.iter().copied().filter(|trial| !is_slow(trial, &advice.now, jobs));
     chosen.extend(best(quick));
     while chosen.len() < FINALISTS {
@@ -184,7 +191,12 @@ fn candidates(advice: &Advice, jobs: &[Job]) -> Vec<Trial> {
             None => break,
         }
     }
-    chosen.dedup_by_key(|trial| trial.setting.conf().to_string());
+    let mut seen: Vec<&str> = Vec::new();
+    chosen.retain(|trial| {
+        let new = !seen.contains(&trial.setting.conf());
+        seen.push(trial.setting.conf());
+        new
+    });
     let better = |trial: &&Trial| saves(&trial.measured, &advice.now.measured);
     chosen.into_iter().filter(better).cloned().collect()
 }

@@ -3,7 +3,7 @@
 use poolsim_core::metric::name;
 use poolsim_core::record::{Provenance, RunRecord, Value};
 use poolsim_core::{
-    Bytes, DeviceCaps, HeapImage, Nanos, ReplayTarget, Trace, TraceError, TraceReader,
+    Bytes, DeviceCaps, HeapImage, Nanos, Policy, ReplayTarget, Trace, TraceError, TraceReader,
 };
 use poolsim_policies::{BuildEnv, Resolved};
 use poolsim_sim::bound::Lifetimes;
@@ -108,7 +108,21 @@ impl Job {
         options: ReplayOptions<'_>,
     ) -> Result<(RunEnd, SimDevice), TraceError> {
         let built = setting.build(&self.env()).expect("settings are built when they are made");
-        let mut policy = built.policy;
+        let options = ReplayOptions { restore: self.restore(setting), ..options };
+        self.replay_policy(built.policy, placement, observer, options)
+    }
+
+    /// Replays the trace through a policy that no setting stands for.
+    ///
+    /// # Errors
+    /// Those of the trace.
+    pub fn replay_policy<O: Observer + ?Sized>(
+        &self,
+        mut policy: Box<dyn Policy>,
+        placement: Placement,
+        observer: &mut O,
+        options: ReplayOptions<'_>,
+    ) -> Result<(RunEnd, SimDevice), TraceError> {
         let mut device = SimDevice::new(SimConfig {
             caps: self.caps.clone(),
             profile: self.profile.clone(),
@@ -117,7 +131,6 @@ impl Job {
             keep_log: false,
         });
         let mut source = TraceReader::new(Arc::clone(&self.trace));
-        let options = ReplayOptions { restore: self.restore(setting), ..options };
         let end = replay(&mut source, &mut policy, &mut device, observer, &options)?;
         Ok((end, device))
     }
@@ -171,8 +184,15 @@ impl Job {
         placement: Placement,
     ) -> Result<Measured, TraceError> {
         let (end, device) = self.replay(setting, placement, &mut (), ReplayOptions::default())?;
+        Ok(Measured::of(&end, &device))
+    }
+}
+
+impl Measured {
+    /// What a run came to.
+    pub fn of(end: &RunEnd, device: &SimDevice) -> Measured {
         let ledger = device.ledger();
-        Ok(Measured {
+        Measured {
             ooms: end.ooms,
             retries: end.stats.retries,
             peak_reserved_bytes: end.stats.reserved.peak,
@@ -180,6 +200,6 @@ impl Job {
             final_reserved_bytes: end.stats.reserved.current,
             device_time_ns: ledger.total_time(),
             device_calls: ledger.calls.iter().sum(),
-        })
+        }
     }
 }

@@ -229,3 +229,33 @@ fn a_state_without_history_says_what_to_do() {
         assert!(left.err.contains("holds a state but no history"), "{}", left.err);
     }
 }
+
+/// Each phase's figures fit together, and a setting that is said to help only at first does so by its own figures and by those
+/// of a replay with it throughout.
+#[test]
+fn phases_say_where_emptying_pays_and_which_settings_help_only_at_first() {
+    let file = corpus("default/gpt2_varlen.pickle.zst");
+    let document = json(&["explain", &file, "--json"], 0);
+    let phases = &document["phases"];
+    let peak = document["measured"]["peak_reserved_bytes"].as_u64().unwrap();
+    let all = phases["phases"].as_array().unwrap();
+    assert_eq!(all.len(), 17, "16 optimizer steps, and what follows the last");
+    assert_eq!(all.iter().map(|p| bytes(&p["reserved"])).max(), Some(peak));
+    for pair in all.windows(2) {
+        assert_eq!(pair[0]["to"], pair[1]["from"]);
+    }
+    let pays =
+        |e: &Value| e["pays"] == true && e["saves_bytes"].as_i64().unwrap() * 100 >= peak as i64;
+    assert!(pays(&phases["everywhere"]) && pays(&phases["once"][0]), "{phases}");
+    let resets = phases["resets"].as_array().unwrap();
+    assert!(!resets.is_empty());
+    for reset in resets {
+        let conf = reset["conf"].as_str().unwrap();
+        let replay = json(&["replay", &file, "-p", conf, "--json"], 0);
+        let throughout = bytes(&reset["throughout"]["peak_reserved_bytes"]);
+        assert_eq!(replay["runs"][0]["metrics"]["peak_reserved_bytes"], throughout, "{conf}");
+        let worth = |other: u64| (other as f64 * 0.99) as u64;
+        let now = bytes(&reset["measured"]["peak_reserved_bytes"]);
+        assert!(now <= worth(peak) && now <= worth(throughout), "{reset}");
+    }
+}

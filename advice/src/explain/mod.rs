@@ -5,6 +5,7 @@ mod estimate;
 mod holders;
 mod phases;
 mod remedy;
+mod resets;
 mod scene;
 mod trial;
 
@@ -13,6 +14,7 @@ pub use estimate::{Estimate, estimates};
 pub use holders::{Categories, Category, Holding};
 pub use phases::{Emptied, Phase, Phases, cost, phases};
 pub use remedy::{Moved, Question, Remedy, Tried, remedies};
+pub use resets::Reset;
 pub use scene::{Asked, Looked, Miss, Owner, Part, Pinned, Scene, Unusable, look, owners, place};
 
 use crate::advise::{Needs, needs};
@@ -120,7 +122,7 @@ pub fn explain(job: &Job, setting: &Setting, torch: Torch) -> Result<Explanation
     {
         let question = Question { job, setting, scene, measured, torch };
         explanation.remedies = remedies(&question)?;
-        explanation.phases = phases(job, setting, measured)?;
+        explanation.phases = phases(job, setting, torch, measured)?;
     }
     Ok(explanation)
 }

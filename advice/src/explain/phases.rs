@@ -1,9 +1,11 @@
 //! Where a run's memory goes by phase, and where emptying the cache pays.
 
 use super::change::{Edit, edit};
+use super::resets::{Reset, resets};
 use crate::advise::EFFECT;
 use crate::job::{Job, Measured};
 use crate::space::Setting;
+use crate::torch::Torch;
 use poolsim_core::{Bytes, Nanos, TraceError};
 use poolsim_sim::{Observer, Placement, ReplayOptions, Step};
 use poolsim_traces::synth::{Fit, Found};
@@ -56,6 +58,8 @@ pub struct Phases {
     pub everywhere: Option<Emptied>,
     /// Emptying it once, before one phase; the best first.
     pub once: Vec<Emptied>,
+    /// Settings that help only until they are reset; the best first.
+    pub resets: Vec<Reset>,
 }
 
 /// Phases before which emptying is tried.
@@ -68,6 +72,7 @@ const TRIED: usize = 16;
 pub fn phases(
     job: &Job,
     setting: &Setting,
+    torch: Torch,
     measured: Measured,
 ) -> Result<Option<Phases>, TraceError> {
     let fit = Fit::of(&job.trace)?;
@@ -102,7 +107,8 @@ pub fn phases(
     let everywhere = emptied.pop();
     emptied.sort_by_key(|e| (e.measured.ooms, -e.saves_bytes, e.costs_ns, e.event));
     let told_apart_by = fit.found().to_string();
-    Ok(Some(Phases { told_apart_by, phases, everywhere, once: emptied }))
+    let resets = resets(job, setting, torch, &phases, measured)?;
+    Ok(Some(Phases { told_apart_by, phases, everywhere, once: emptied, resets }))
 }
 
 fn try_emptying(

@@ -7,7 +7,7 @@ use crate::advise::EFFECT;
 use crate::job::{Job, Measured};
 use crate::space::Setting;
 use crate::torch::Torch;
-use poolsim_core::{Bytes, ReplayTarget, StreamId, Trace, TraceError};
+use poolsim_core::{Bytes, StreamId, Trace, TraceError};
 use poolsim_sim::{Placement, ReplayOptions};
 use poolsim_traces::synth::{Change, Fit, Found as Cycles, Order};
 use rayon::prelude::*;
@@ -342,16 +342,7 @@ impl Question<'_> {
         let mut watch = Watch { event, granted: false, refused_before: false };
         let (end, device) =
             job.replay(&setting.resolved, Placement::Driver, &mut watch, ReplayOptions::default())?;
-        let ledger = device.ledger();
-        let measured = Measured {
-            ooms: end.ooms,
-            retries: end.stats.retries,
-            peak_reserved_bytes: end.stats.reserved.peak,
-            peak_active_bytes: end.stats.active.peak,
-            final_reserved_bytes: end.stats.reserved.current,
-            device_time_ns: ledger.total_time(),
-            device_calls: ledger.calls.iter().sum(),
-        };
+        let measured = Measured::of(&end, &device);
         let helps = match (&self.scene.asked, way) {
             (Some(_), Way::Order) => measured.ooms == 0,
             (Some(_), _) => watch.granted && !watch.refused_before,

@@ -98,6 +98,20 @@ impl Pytorch {
         &self.config
     }
 
+    /// What `torch.cuda.memory._set_allocator_settings("")` does in the middle of a run: max_split_size_mb,
+    /// max_non_split_rounding_mb, roundup_power2_divisions and garbage_collection_threshold go back to their defaults; what is
+    /// allocated stays as it is.
+    pub fn reset_settings(&mut self) {
+        let standard = Config::default();
+        self.config.max_split_size = None;
+        self.config.max_non_split_rounding = self.config.large_segment_size;
+        self.config.divisions = standard.divisions;
+        self.config.rounds_to_divisions = false;
+        self.config.gc_threshold = 0.0;
+        self.max_split = Bytes::MAX;
+        self.collects = false;
+    }
+
     /// The limit on bytes held from the device, if there is one.
     pub fn limit(&self) -> Option<Bytes> {
         self.limit

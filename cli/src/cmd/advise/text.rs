@@ -346,10 +346,10 @@ fn remark(answer: &Answer, trial: &Trial) -> String {
     match advice.finalists.iter().find(of) {
         Some(Finalist { doubt: Some(Doubt::Luck), confidence, .. }) => {
             let (better, worse) = (confidence.better(), confidence.worse());
-            format!("luck: on {} changed {better} better, {worse} worse", confidence.jobs())
+            format!("luck: {better} better, {worse} worse of {}", confidence.jobs())
         }
         Some(Finalist { doubt: Some(Doubt::Slow), .. }) => "too many device calls".into(),
-        Some(_) => "holds, but saves no more".into(),
+        Some(_) => "holds".into(),
         None => String::new(),
     }
 }

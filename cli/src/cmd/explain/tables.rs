@@ -3,7 +3,8 @@
 use super::Told;
 use super::text::{para, requests_are};
 use crate::output::{Out, paragraph};
-use poolsim_advice::explain::{Emptied, Estimate, Holding, Phases, cost};
+use poolsim_advice::Measured;
+use poolsim_advice::explain::{Emptied, Estimate, Holding, Phases, Reset, cost};
 use poolsim_core::Bytes;
 use poolsim_core::units::ShowBytes;
 use poolsim_reports::quantity::{show_count, show_nanos, show_plural};
@@ -161,7 +162,27 @@ pub(super) fn show_phases(told: &Told, phases: &Phases, out: &mut Out) -> io::Re
         }
         None => text += " Once, before any single iteration that was tried, it does not pay.",
     }
+    if let Some(reset) = phases.resets.first() {
+        text += &reset_words(told, reset);
+    }
     para(&text, out)
+}
+
+/// A setting that helps only until it is reset.
+fn reset_words(told: &Told, reset: &Reset) -> String {
+    let said = |m: &Measured| match told.explanation.measured.ooms {
+        0 => format!("a peak of {}", ShowBytes(m.peak_reserved_bytes)),
+        _ => format!("{} refused", show_plural(m.ooms, "request")),
+    };
+    format!(
+        " {} helps only at first: in force up to iteration {}, then reset by torch.cuda.memory._set_allocator_settings(\"\"), it \
+         comes to {}; throughout to {}, without it to {}.",
+        reset.conf,
+        reset.iteration,
+        said(&reset.measured),
+        said(&reset.throughout),
+        said(&told.explanation.measured)
+    )
 }
 
 /// Refusals that are listed.
