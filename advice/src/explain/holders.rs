@@ -136,7 +136,7 @@ impl<'a> Categories<'a> {
     fn end(&self, birth: usize) -> Option<usize> {
         let freed = self.freed[birth]? as usize;
         let through = self.cycle_of(freed) - self.cycle_of(birth);
-        let long = self.has_cycles && through >= 3.max(self.cycles.len() / 2);
+        let long = self.has_cycles && through >= 2.max(self.cycles.len() / 2);
         (!long).then_some(freed)
     }
 
