@@ -148,7 +148,7 @@ pub fn not_measured(set: &RunSet) -> Vec<String> {
     ] {
         if !labels.is_empty() {
             lines.push(format!(
-                "{what} was not computed for {}; {command} does, and so does `--explain always` where the runs are made.",
+                "{what} was not computed for {}; {command} does, and so does `--lab always` where the runs are made.",
                 list(&labels)
             ));
         }

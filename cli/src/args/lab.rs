@@ -102,7 +102,7 @@ pub struct FrontierArgs {
     #[allow(missing_docs)]
     pub machine: MachineArgs,
     /// How many capacities to try below and above the one that is found
-    #[arg(long, value_name = "N", default_value_t = crate::explain::PROBES, value_parser = clap::value_parser!(u64).range(..100_000))]
+    #[arg(long, value_name = "N", default_value_t = crate::lab::PROBES, value_parser = clap::value_parser!(u64).range(..100_000))]
     pub probes: u64,
     /// Print one JSON document: {"frontiers": [...]}
     #[arg(long)]

@@ -1,8 +1,8 @@
 //! Arguments of the commands that run policies and show what came of it.
 
 use super::{MachineArgs, SelectArgs};
-use crate::explain::Explain;
 use crate::gpu::{GpuArgs, Target};
+use crate::lab::Lab;
 use crate::size::parse_size;
 use clap::Args;
 use poolsim_core::Bytes;
@@ -69,7 +69,7 @@ pub struct ReplayArgs {
     /// Which rule of each policy costs how much memory, and on how little memory the job lives: `poolsim waterfall` and
     /// `poolsim frontier` say the same.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
-    pub explain: Explain,
+    pub lab: Lab,
 
     /// Write every decision of the policies to a file, as CSV or (with the ending .parquet) Parquet
     #[arg(long, value_name = "FILE")]
@@ -162,7 +162,7 @@ pub struct CompareArgs {
 
     /// When to add the waterfall and the frontier of each policy, in simulation, to what -o writes
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
-    pub explain: Explain,
+    pub lab: Lab,
 
     /// Print one JSON document: {"runs": [...], "comparisons": [...]}
     #[arg(long)]

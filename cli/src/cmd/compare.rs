@@ -7,9 +7,9 @@ mod text;
 use crate::args::CompareArgs;
 use crate::choice::{Choice, choose};
 use crate::cmd::report;
-use crate::explain::explain;
 use crate::gpu::{Gpu, OnGpu, Target};
 use crate::keep;
+use crate::lab;
 use crate::load::Input;
 use crate::output::{Ending, Out, Usage};
 use crate::profile;
@@ -80,7 +80,7 @@ pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
     if keep {
         let taken = compared.iter_mut().flat_map(|c| std::mem::take(&mut c.kept));
         let mut runs: Vec<Run> = taken.collect();
-        explain(args.explain, &setting, &choices, &mut runs)?;
+        lab::add(args.lab, &setting, &choices, &mut runs)?;
         report::write(&keep::set(&setting, runs)?, &targets)?;
     }
     for (label, warning) in compared.iter().flat_map(warnings) {

@@ -4,9 +4,9 @@ use crate::args::ReplayArgs;
 use crate::bounds::{Bound, Units};
 use crate::choice::{Choice, choose, warnings};
 use crate::cmd::report;
-use crate::explain::explain;
 use crate::gpu::{Gpu, OnGpu, Target as Place};
 use crate::keep;
+use crate::lab;
 use crate::load::{Events, Input, Loaded};
 use crate::output::{self, Ending, Out, Usage};
 use crate::profile;
@@ -70,7 +70,7 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
         kept.iter_mut().for_each(|run| bound.set(&mut run.record));
     }
     if files.keeps() && gpu.is_none() {
-        explain(args.explain, &setting, &choices, &mut kept)?;
+        lab::add(args.lab, &setting, &choices, &mut kept)?;
     }
     let set = if files.keeps() { Some(keep::set(&setting, kept)?) } else { None };
     files.finish(set)?;

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 /// When to find it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Explain {
+pub enum Lab {
     /// For traces of up to 200,000 events
     #[default]
     Auto,
@@ -33,18 +33,18 @@ pub const PROBES: u64 = 16;
 ///
 /// # Errors
 /// Those of the trace, if it was asked for; otherwise a note says why it is not there.
-pub fn explain(
-    when: Explain,
+pub fn add(
+    when: Lab,
     setting: &Setting<'_>,
     choices: &[Choice],
     runs: &mut [Run],
 ) -> anyhow::Result<()> {
     let short = setting.loaded.events.count() <= SHORT;
-    if when == Explain::Never || when == Explain::Auto && !short {
+    if when == Lab::Never || when == Lab::Auto && !short {
         return Ok(());
     }
     match all(setting, choices, runs) {
-        Err(error) if when == Explain::Auto => {
+        Err(error) if when == Lab::Auto => {
             eprintln!("note: neither waterfall nor frontier could be computed: {error:#}");
             Ok(())
         }
