@@ -58,6 +58,39 @@ fn keys(out: &Path) -> BTreeSet<String> {
 }
 
 #[test]
+fn synthetic_traces_are_made_for_each_seed_and_the_same_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, out) = (folder.path().join("experiment.toml"), folder.path().join("out"));
+    let text = r#"
+        policies = ["pytorch", "expandable"]
+        seeds = [3, 4, 5]
+        bound = false
+        [[synth]]
+        program = "train-moe"
+        set = { layers = 2 }
+    "#;
+    fs::write(&path, text).unwrap();
+    sweep(&path, &out, &[]);
+    let (first, lines) = (results(&out), frames(&out));
+    assert_eq!(lines.len(), 2 * 3);
+    let records = String::from_utf8(first[0].clone()).unwrap();
+    let of: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let distinct = |key: &str| of.iter().map(|r| r[key].to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(distinct("seed").len(), 3);
+    assert_eq!(distinct("trace_digest").len(), 3, "another seed is another trace");
+    assert!(distinct("trace").contains("\"synth/train-moe,layers=2,seed=4.pst\""));
+
+    sweep(&path, &out, &["--jobs", "2"]);
+    assert_eq!(frames(&out), lines, "nothing is done twice");
+    assert_eq!(results(&out), first);
+
+    fs::write(&path, text.replace("layers = 2", "layers = 0")).unwrap();
+    let left = run(&["sweep", path.to_str().unwrap()]);
+    assert_eq!(left.code, 1, "{}", left.err);
+    assert!(left.err.contains("`layers=0` is not possible"), "{}", left.err);
+}
+
+#[test]
 fn a_killed_sweep_goes_on_and_ends_in_the_same_bytes_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = experiment(folder.path());

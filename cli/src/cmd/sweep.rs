@@ -16,9 +16,9 @@ pub fn run(args: &SweepArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let started = Instant::now();
     let experiment = Experiment::read(&args.experiment)?;
     let folder = args.experiment.parent().unwrap_or(Path::new(""));
-    let plan = Plan::new(&experiment, folder)?;
     let to = args.out.clone().unwrap_or_else(|| args.experiment.with_extension("sweep"));
     fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
+    let plan = Plan::new(&experiment, folder, experiment.make_traces(&to)?)?;
     let journal = Journal::open(&to.join("journal"))?;
     let deadline = args.budget.and_then(|s| started.checked_add(Duration::from_secs(s)));
     let limits = Limits { jobs: args.jobs.unwrap_or(0), deadline };

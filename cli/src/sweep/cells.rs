@@ -27,9 +27,9 @@ pub struct Cell {
 pub struct TraceFile {
     /// Where it is.
     pub path: PathBuf,
-    /// As results name it: relative to the experiment's file, where it lies below it.
+    /// As results name it: relative to the experiment's file, where it lies below it; to the results, if it was made.
     pub name: String,
-    /// What `{seed}` stood for.
+    /// What `{seed}` stood for, or what it was made with.
     pub seed: u64,
 }
 
@@ -46,11 +46,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Cuts an experiment whose file lies in `folder` into cells.
+    /// Cuts an experiment whose file lies in `folder`, and whose synthetic traces were `made`, into cells.
     ///
     /// # Errors
     /// A trace that is not there or cannot be read.
-    pub fn new(experiment: &Experiment, folder: &Path) -> anyhow::Result<Plan> {
+    pub fn new(
+        experiment: &Experiment,
+        folder: &Path,
+        made: Vec<TraceFile>,
+    ) -> anyhow::Result<Plan> {
         let machine = MachineArgs {
             device_memory: experiment.device_memory()?,
             memory_fraction: experiment.memory_fraction,
@@ -58,9 +62,13 @@ impl Plan {
         let bound_steps = experiment.bound.then_some(experiment.bound_steps);
         let (specs, capacities) = (experiment.specs(), experiment.capacities()?);
         let (mut traces, mut cells) = (Vec::new(), Vec::new());
-        for (path, seed) in experiment.files(folder)? {
-            let content = contents(&path)?;
+        let named = experiment.files(folder)?.into_iter().map(|(path, seed)| {
             let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+            TraceFile { path, name, seed }
+        });
+        for file in named.chain(made) {
+            let content = contents(&file.path)?;
+            let TraceFile { name, seed, .. } = &file;
             for policy in &specs {
                 for &capacity in &capacities {
                     let said = format!(
@@ -75,7 +83,7 @@ impl Plan {
                     cells.push(Cell { key, trace, policy, capacity });
                 }
             }
-            traces.push(TraceFile { path, name, seed });
+            traces.push(file);
         }
         Ok(Plan { traces, cells, machine, bound_steps })
     }

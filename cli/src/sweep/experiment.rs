@@ -1,5 +1,6 @@
 //! The file that says what to sweep.
 
+use super::made::Synth;
 use crate::size::parse_size;
 use anyhow::{Context, anyhow, bail, ensure};
 use poolsim_core::Bytes;
@@ -15,7 +16,11 @@ use std::path::{Path, PathBuf};
 pub struct Experiment {
     /// Traces, relative to the experiment's file. `*` and `?` stand for parts of names; a folder stands for nothing: name
     /// what is meant in it. `{seed}` stands for each seed.
+    #[serde(default)]
     pub traces: Vec<String>,
+    /// Synthetic traces, each made once for every seed.
+    #[serde(default)]
+    pub synth: Vec<Synth>,
     /// Policies, as `--policy` takes them; `*` is every policy that there is, with its defaults.
     #[serde(default)]
     pub policies: Vec<String>,
@@ -25,7 +30,7 @@ pub struct Experiment {
     /// Bytes that the job can have, or `device` for all that there are.
     #[serde(default = "whole_device")]
     pub capacities: Vec<String>,
-    /// What stands for `{seed}` in traces.
+    /// What stands for `{seed}` in traces, and what synthetic traces are made with.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
     /// As `--device-memory`.
@@ -112,7 +117,9 @@ impl Experiment {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        ensure!(!self.traces.is_empty(), "`traces` is empty; name at least one");
+        if self.traces.is_empty() && self.synth.is_empty() {
+            bail!("there is neither `traces` nor `[[synth]]`; name at least one trace");
+        }
         ensure!(!self.capacities.is_empty(), "`capacities` is empty; `device` means all of it");
         ensure!(!self.seeds.is_empty(), "`seeds` is empty; leave it out for none");
         if self.policies.is_empty() && self.grid.is_empty() {

@@ -4,6 +4,7 @@
 mod cells;
 mod experiment;
 mod journal;
+mod made;
 mod run;
 mod table;
 
