@@ -107,7 +107,7 @@ const FINALISTS: usize = 10;
 /// Steps of the packing that is computed where every setting fails.
 const PACKING_STEPS: u64 = 100_000_000;
 
-/// Finds the best setting for a job, or one for all jobs where they are ranks of one program. `further` are other recordings of
+/// Finds the best setting for a job, or one for all jobs where they are ranks of one program. Every run starts from an empty heap. `further` are other recordings of
 /// the same job, on which the advice must hold too.
 ///
 /// # Errors
@@ -121,6 +121,8 @@ pub fn advise(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Advice, TraceError> {
+    let jobs: &[Job] = &jobs.iter().map(Job::from_empty).collect::<Vec<Job>>();
+    let further: &[Job] = &further.iter().map(Job::from_empty).collect::<Vec<Job>>();
     let first = jobs.first().expect("there is a job");
     let measured = |setting: Setting| -> Result<Trial, TraceError> {
         Ok(Trial { measured: worst(jobs, &setting)?, setting })
@@ -204,7 +206,9 @@ fn candidates(advice: &Advice, jobs: &[Job]) -> Vec<Trial> {
 /// Whether it refuses less, or reserves less by enough to be worth a line.
 fn saves(one: &Measured, now: &Measured) -> bool {
     let worth = now.peak_reserved_bytes as f64 * (1.0 - EFFECT);
-    one.ooms < now.ooms || one.ooms == now.ooms && one.peak_reserved_bytes as f64 <= worth
+    let less = one.peak_reserved_bytes < now.peak_reserved_bytes
+        && one.peak_reserved_bytes as f64 <= worth;
+    one.ooms < now.ooms || one.ooms == now.ooms && less
 }
 
 fn is_slow(trial: &Trial, now: &Trial, jobs: &[Job]) -> bool {

@@ -73,7 +73,21 @@ impl Job {
 
     /// The same job on another trace.
     pub fn with_trace(&self, trace: Arc<Trace>) -> Job {
-        Job { trace, recorded: None, ..self.clone() }
+        Job { trace, ..self.clone() }
+    }
+
+    /// Whether runs under the recorded settings start from a recorded heap. Others cannot be compared with those.
+    pub fn starts_late(&self) -> bool {
+        self.trace.initial_heap.is_some() && self.recorded.is_some()
+    }
+
+    /// The same job from an empty heap: what a recorded one held is asked for first. So all settings start alike.
+    pub fn from_empty(&self) -> Job {
+        if self.trace.initial_heap.is_none() {
+            return self.clone();
+        }
+        let trace = Trace { initial_heap: None, ..Trace::clone(&self.trace) };
+        self.with_trace(Arc::new(trace))
     }
 
     /// The same job with another capacity.

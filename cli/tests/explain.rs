@@ -259,3 +259,42 @@ fn phases_say_where_emptying_pays_and_which_settings_help_only_at_first() {
         assert!(now <= worth(peak) && now <= worth(throughout), "{reset}");
     }
 }
+
+#[test]
+fn odd_traces_are_answered_or_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.json");
+    for (events, advised, explained) in [
+        ("", 0, 0),
+        (r#"{"alloc": 1, "size": 0}"#, 0, 0),
+        (r#"{"alloc": 1, "size": "18446744073709551615"}"#, 1, 1),
+        (r#"{"alloc_refused": 1, "size": "18446744073709551615"}, {"alloc": 2, "size": 5}"#, 3, 3),
+        (r#"{"preexisting": 1, "size": "1GiB"}, {"free_later": 1}, {"empty_cache": true}"#, 0, 0),
+    ] {
+        let text =
+            format!(r#"{{"poolsim_trace": 1, "device_memory": "8GiB", "events": [{events}]}}"#);
+        std::fs::write(&path, text).unwrap();
+        let file = path.to_str().unwrap();
+        for (command, code) in [("advise", advised), ("explain", explained)] {
+            let left = run(&[command, file]);
+            assert_eq!(left.code, code, "{command} {events}: {}{}", left.out, left.err);
+            assert!(!left.err.contains("panicked"), "{}", left.err);
+        }
+    }
+}
+
+/// A trace that starts in the middle of a run, from a recorded heap: all settings start alike all the same, so the settings in
+/// force (the defaults here) and the defaults come to the same.
+#[test]
+fn a_trace_that_starts_late_is_not_compared_with_one_that_starts_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("late.pst");
+    let (file, whole) = (path.to_str().unwrap(), corpus("default/unet_multires.pickle.zst"));
+    let slice = ["trace", "slice", &whole, file, "--first-event", "2000", "--last-event", "4000"];
+    let left = run(&slice);
+    assert_eq!(left.code, 0, "{}", left.err);
+    let document = json(&["advise", file, "--budget", "48", "--json"], 0);
+    assert_eq!(document["now"]["measured"], document["default"]["measured"]);
+    let left = run(&["explain", file]);
+    assert_eq!(left.code, 0, "{}", left.err);
+}

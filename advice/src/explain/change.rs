@@ -63,6 +63,10 @@ pub fn edit(trace: &Trace, edit: &Edit, followed: u64) -> Option<Edited> {
         }
     }
     let event = writer.followed_at?;
+    // The recorded heap fits as long as every slot is what it was.
+    if matches!(edit, Edit::EmptyCache(_) | Edit::CompleteFrees) {
+        writer.out.initial_heap.clone_from(&trace.initial_heap);
+    }
     Some(Edited { trace: writer.out, event })
 }
 

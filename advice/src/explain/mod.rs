@@ -83,9 +83,9 @@ impl Explanation {
 /// # Errors
 /// Those of the trace.
 pub fn explain(job: &Job, setting: &Setting, torch: Torch) -> Result<Explanation, TraceError> {
+    let needs = needs(std::slice::from_ref(job))?;
     let Looked { ooms, refused, scenes } = look(job, setting)?;
     let measured = job.measure(&setting.resolved)?;
-    let needs = needs(std::slice::from_ref(job))?;
     let above = measured.peak_reserved_bytes as f64 > needs.live_bytes as f64 * (1.0 + FAR);
     let finding = match (refused, above) {
         (1.., _) => Finding::Refused,

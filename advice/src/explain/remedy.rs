@@ -152,7 +152,9 @@ fn size_of(remedy: &Remedy) -> usize {
 
 impl Question<'_> {
     fn ways(&self) -> Vec<(Remedy, Way)> {
-        let mut ways = self.settings();
+        // Other settings would have laid the recorded heap out otherwise, and a moved tensor is not in it.
+        let late = self.job.starts_late();
+        let mut ways = if late { Vec::new() } else { self.settings() };
         let moments = self.moments();
         ways.extend(
             moments.into_iter().map(|event| {
@@ -161,6 +163,9 @@ impl Question<'_> {
         );
         if self.scene.pending > 0 {
             ways.push((Remedy::CompleteFrees, Way::Edit(Edit::CompleteFrees)));
+        }
+        if late {
+            return ways;
         }
         for group in self.groups() {
             ways.extend(self.moves(&group));

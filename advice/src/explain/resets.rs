@@ -51,7 +51,7 @@ pub fn resets(
     phases: &[Phase],
     now: Measured,
 ) -> Result<Vec<Reset>, TraceError> {
-    if !setting.conf().is_empty() {
+    if !setting.conf().is_empty() || job.starts_late() {
         return Ok(Vec::new());
     }
     let starts: Vec<&Phase> = phases.iter().skip(1).collect();

@@ -243,8 +243,9 @@ fn is_small(setting: &Setting, rounded: Bytes) -> bool {
 }
 
 fn asked(job: &Job, setting: &Setting, oom: &OomRecord) -> Asked {
-    let segment =
-        if setting.is_native() { segment_size(&config(setting), oom.rounded) } else { oom.rounded };
+    // Requests of 2^60 bytes and more are refused as they come.
+    let served = setting.is_native() && oom.rounded < 1 << 60;
+    let segment = if served { segment_size(&config(setting), oom.rounded) } else { oom.rounded };
     let stack = job.trace.event_stacks.get(oom.event as usize).copied().unwrap_or_default();
     let room = match oom.cause {
         OomCause::Limit => job.limit().saturating_sub(oom.reserved),

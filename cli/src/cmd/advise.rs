@@ -44,6 +44,19 @@ pub fn run(args: &AdviseArgs, out: &mut Out) -> anyhow::Result<Ending> {
     for one in asked.iter().chain(&further) {
         one.remarks.iter().for_each(|remark| eprintln!("note: {remark}"));
     }
+    if asked.iter().any(|one| one.job.starts_late()) {
+        eprintln!(
+            "note: the trace starts late: under every setting, what was held then is requested first, in an empty heap"
+        );
+    }
+    if let Some(resolved) = &asked[0].job.recorded
+        && resolved.def.name != "pytorch"
+    {
+        eprintln!(
+            "note: the trace was recorded under `{}`; the comparison is with the defaults of PyTorch's own allocator",
+            resolved.def.name
+        );
+    }
     let known = args.torch.or(asked[0].torch);
     let torch = known.unwrap_or(SIMULATED);
     let jobs: Vec<Job> = asked.iter().map(|one| one.job.clone()).collect();

@@ -49,6 +49,14 @@ pub(super) fn write(told: &Told, out: &mut Out) -> anyhow::Result<()> {
         writeln!(out, "\nFurther refusals")?;
         further(told, out)?;
     }
+    if told.asked.job.starts_late() {
+        writeln!(out)?;
+        para(
+            "The trace starts late, and the run started from the recorded heap. Other settings and other places for tensors cannot be \
+             tried from there: only what emptying the cache would have done. `poolsim advise` compares settings from an empty heap.",
+            out,
+        )?;
+    }
     if !told.asked.job.trace.header.knows.stacks {
         writeln!(out)?;
         para(
