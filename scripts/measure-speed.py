@@ -144,7 +144,7 @@ def sweep(trace):
     yield f"| divided by cores, plus 20 %: what a sweep may take | {single / cores * 1.2:.3f} |"
     yield f"| `poolsim sweep` on {cores} cores | {on_all:.3f} |"
     yield f"| `poolsim sweep --jobs 1` | {on_one:.3f} |"
-    yield f"| the {len(specs)} replays alone, without reading the trace, by `poolsim bench` | {alone:.3f} |"
+    yield f"| the {len(specs)} replays alone by `poolsim bench`: no reading of the trace, no second replay up to the peak | {alone:.3f} |"
     yield ""
     held = "holds" if on_all <= single / cores * 1.2 else "does not hold"
     yield f"The bound {held}: the sweep took {on_all / (single / cores):.2f} of the commands' time divided by cores."
