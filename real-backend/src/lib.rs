@@ -10,6 +10,7 @@
 
 mod calibrate;
 mod call;
+mod calls;
 pub mod device;
 pub mod driver;
 mod fences;
@@ -26,6 +27,7 @@ pub mod work;
 
 pub use calibrate::{Calibration, Sample, State, calibrate};
 pub use call::{Context, Entered};
+pub use calls::{CallLog, TimedCall};
 pub use device::{CudaDevice, Mode};
 pub use gates::Gates;
 pub use latency::{Latency, timer_cost};

@@ -1,6 +1,7 @@
 //! No caching on the real driver: `cudaMalloc` and `cudaFree` for every block.
 
 use crate::call::Context;
+use crate::calls::CallLog;
 use crate::device::CudaDevice;
 use crate::gates::Gates;
 use crate::latency::Latency;
@@ -26,6 +27,7 @@ pub struct DriverMalloc {
     live: LiveBlocks,
     allocs: Latency,
     frees: Latency,
+    calls: Arc<CallLog>,
 }
 
 impl DriverMalloc {
@@ -38,6 +40,7 @@ impl DriverMalloc {
         Ok(DriverMalloc {
             free_before: context.memory()?.0,
             gates: device.gates().clone(),
+            calls: device.calls().clone(),
             context,
             limit,
             live: LiveBlocks::default(),
@@ -77,7 +80,8 @@ impl Policy for DriverMalloc {
         }
         let start = Instant::now();
         let result = self.context.alloc(req.size);
-        self.allocs.since(start);
+        let time = self.allocs.since(start);
+        self.calls.add(DeviceOp::Alloc, req.size, time);
         let answered = self.live.answer(&req, result);
         self.refresh();
         answered
@@ -88,7 +92,8 @@ impl Policy for DriverMalloc {
         let live = self.live.take(block);
         let start = Instant::now();
         let result = self.context.free(live.addr);
-        self.frees.since(start);
+        let time = self.frees.since(start);
+        self.calls.add(DeviceOp::Free, live.size, time);
         if let Err(e) = result {
             panic!("the driver refused to free {:#x}: {e}", live.addr);
         }

@@ -1,6 +1,7 @@
 //! A real `cudaMallocAsync` pool as a policy, for the GPU only.
 
 use crate::call::Context;
+use crate::calls::CallLog;
 use crate::device::CudaDevice;
 use crate::gates::Gates;
 use crate::latency::Latency;
@@ -64,6 +65,7 @@ pub struct DriverPool {
     live: LiveBlocks,
     allocs: Latency,
     frees: Latency,
+    calls: Arc<CallLog>,
     trims: Latency,
 }
 
@@ -87,6 +89,7 @@ impl DriverPool {
             context,
             streams: device.streams().clone(),
             gates: device.gates().clone(),
+            calls: device.calls().clone(),
             pool,
             options,
             unifying: None,
@@ -149,7 +152,8 @@ impl DriverPool {
     fn timed_free(&mut self, block: &Live, stream: CUstream) -> Result<(), DeviceError> {
         let start = Instant::now();
         let result = self.context.pool_free(block.addr, stream);
-        self.frees.since(start);
+        let time = self.frees.since(start);
+        self.calls.add(DeviceOp::PoolFree, block.size, time);
         result
     }
 }
@@ -181,7 +185,8 @@ impl Policy for DriverPool {
         let stream = self.streams.get(req.stream)?;
         let start = Instant::now();
         let result = self.context.pool_alloc(self.pool, req.size, stream);
-        self.allocs.since(start);
+        let time = self.allocs.since(start);
+        self.calls.add(DeviceOp::PoolMalloc, req.size, time);
         // First: a refusal states what the pool holds, which a failed call may have changed.
         self.refresh();
         self.live.answer(&req, result)
@@ -207,7 +212,8 @@ impl Policy for DriverPool {
         if dev.synchronize(SyncScope::Device).is_ok() {
             let start = Instant::now();
             let _ = self.context.trim(self.pool, 0);
-            self.trims.since(start);
+            let time = self.trims.since(start);
+            self.calls.add(DeviceOp::PoolShrink, before, time);
         }
         self.refresh();
         before.saturating_sub(self.live.stats.reserved.current)

@@ -15,7 +15,7 @@ use support::{corpus, gpu, reader, requests};
 /// Tests of one process run side by side, and some policies size themselves by what is free.
 static ALONE: Mutex<()> = Mutex::new(());
 
-const LOGGED: Mode = Mode { paced: false, real_fences: false, keep_log: true };
+const LOGGED: Mode = Mode { paced: false, real_fences: false, keep_log: true, keep_calls: false };
 
 fn policy(spec: &str, device: &dyn Device) -> Box<dyn Policy> {
     let env = BuildEnv { caps: device.caps().clone(), memory_fraction: None };

@@ -72,7 +72,7 @@ pub fn run(args: &CompareArgs, out: &mut Out) -> anyhow::Result<Ending> {
     }
     let free = gpu.as_ref().map(Gpu::free).transpose()?;
     let setting = Setting::new(&loaded, &profile, free)?;
-    let gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
+    let gpu = gpu.as_ref().map(|gpu| OnGpu::new(gpu, &args.gpu, &setting)).transpose()?;
     let keep = !targets.is_empty();
     let all =
         choices.iter().map(|choice| one(&setting, gpu.as_ref(), wants(Target::Sim), keep, choice));

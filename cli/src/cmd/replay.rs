@@ -55,7 +55,7 @@ pub fn run(args: &ReplayArgs, out: &mut Out) -> anyhow::Result<Ending> {
     }
     let capacity = args.capacity.or_else(|| capacity_of(loaded.events.header()));
     let setting = Setting::new(&loaded, &profile, capacity.filter(|_| gpu.is_none()))?;
-    let on_gpu = gpu.as_ref().map(|gpu| OnGpu { gpu, args: &args.gpu, setting: &setting });
+    let on_gpu = gpu.as_ref().map(|gpu| OnGpu::new(gpu, &args.gpu, &setting)).transpose()?;
     let (mut runs, mut kept, mut curves) = (Vec::new(), Vec::new(), Vec::new());
     for choice in &choices {
         let mut curve = Curve::default();

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use poolsim_core::Nanos;
 use poolsim_real_backend::Busy;
+use std::path::PathBuf;
 
 /// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -50,6 +51,10 @@ pub struct GpuArgs {
     /// Let `cuda-async` use the device's default pool instead of a pool of its own
     #[arg(long)]
     pub default_pool: bool,
+
+    /// Write every driver call of the measured runs as CSV: how long it took, and what the device profile says
+    #[arg(long, value_name = "FILE")]
+    pub calls: Option<PathBuf>,
 }
 
 impl GpuArgs {
@@ -63,6 +68,7 @@ impl GpuArgs {
             ("--repeat", self.repeat.is_some()),
             ("--warmup", self.warmup.is_some()),
             ("--default-pool", self.default_pool),
+            ("--calls", self.calls.is_some()),
         ];
         options.into_iter().find_map(|(name, given)| given.then_some(name))
     }

@@ -1,6 +1,7 @@
 //! Runs on a real GPU.
 
 pub mod args;
+mod calls;
 mod interval;
 mod pass;
 mod run;

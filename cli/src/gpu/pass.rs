@@ -10,8 +10,8 @@ use poolsim_core::{
 };
 use poolsim_policies::Params;
 use poolsim_real_backend::{
-    CudaDevice, DriverMalloc, DriverPool, Latency, Metered, Mode, PoolOptions, Timed, WorkOptions,
-    Worked,
+    CudaDevice, DriverMalloc, DriverPool, Latency, Metered, Mode, PoolOptions, Timed, TimedCall,
+    WorkOptions, Worked,
 };
 use poolsim_sim::observe::{Ooms, Totals};
 use poolsim_sim::{Observer, ReplayOptions, RunEnd, replay};
@@ -31,6 +31,8 @@ pub struct Pass {
     pub heap: HeapImage,
     pub native_stats: Vec<(String, i64)>,
     pub answers: Vec<DriverAnswer>,
+    /// Driver calls, if they were to be kept.
+    pub calls: Vec<TimedCall>,
     /// Free memory when the replay started.
     pub free: Bytes,
     pub overwritten_words: Option<u64>,
@@ -74,7 +76,8 @@ pub fn device(
     keep_log: bool,
     paced: bool,
 ) -> Result<CudaDevice, DeviceError> {
-    let mode = Mode { paced, real_fences: args.work.is_some(), keep_log };
+    let keep_calls = args.calls.is_some();
+    let mode = Mode { paced, real_fences: args.work.is_some(), keep_log, keep_calls };
     let mut device = CudaDevice::new(gpu.index, mode)?;
     device.stop_on(Arc::clone(&gpu.stop));
     Ok(device)
@@ -154,6 +157,7 @@ pub fn pass(
         heap,
         native_stats: policy.native_stats(),
         answers: device.answers().to_vec(),
+        calls: device.calls().take(),
         free,
         overwritten_words,
         overdue: device.gates().overdue(),

@@ -1,5 +1,6 @@
 //! Repeated replays on the GPU, and the record of them.
 
+use super::calls::CallRows;
 use super::interval::interval;
 use super::pass::{Kind, Pass, Stoppable, device, mean_times, pass};
 use super::{Gpu, GpuArgs};
@@ -11,6 +12,7 @@ use poolsim_core::{Bytes, DriverAnswer, Ledger};
 use poolsim_real_backend::{Latency, timer_cost};
 use poolsim_sim::observe::{PeakState, RunFacts, peak_state, run_record};
 use poolsim_sim::{Observer, Placement, ReplayOptions, RunEnd, replay};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ pub struct OnGpu<'a> {
     pub args: &'a GpuArgs,
     /// The trace, and a simulated machine that is the GPU's.
     pub setting: &'a Setting<'a>,
+    calls: Option<RefCell<CallRows>>,
 }
 
 /// What a simulation needs to answer as the driver did.
@@ -50,7 +53,16 @@ struct Sums {
     overdue: u64,
 }
 
-impl OnGpu<'_> {
+impl<'a> OnGpu<'a> {
+    /// Runs of a trace. Makes the file of `--calls`, if there is to be one.
+    ///
+    /// # Errors
+    /// Names that file.
+    pub fn new(gpu: &'a Gpu, args: &'a GpuArgs, setting: &'a Setting<'a>) -> anyhow::Result<Self> {
+        let calls = args.calls.as_deref().map(CallRows::create).transpose()?.map(RefCell::new);
+        Ok(OnGpu { gpu, args, setting, calls })
+    }
+
     /// Replays the trace: once to warm up with `extra` watching, then as often as is to be measured. Returns what the
     /// driver was and answered in the first run.
     ///
@@ -73,10 +85,14 @@ impl OnGpu<'_> {
         let free_before = self.gpu.free()?;
         let mut sums = Sums::default();
         let mut last = None;
-        for _ in 0..repeats {
+        for repeat in 0..repeats {
             std::thread::sleep(rest);
             let pass = self.pass(choice, &mut (), false)?;
             sums.add(&pass);
+            if let Some(rows) = &self.calls {
+                let profile = self.setting.profile;
+                rows.borrow_mut().add(&choice.label, repeat, &pass.calls, profile)?;
+            }
             // Beside each run, as the processor's speed changes from one second to the next.
             sums.timer_cost += timer_cost() / f64::from(repeats);
             last = Some(pass);

@@ -5,6 +5,7 @@ mod target;
 
 use self::ranges::{Mapping, Page, Physical, RangeState};
 use crate::call::{Context, Result};
+use crate::calls::CallLog;
 use crate::fences::Fences;
 use crate::gates::Gates;
 use crate::latency::Latency;
@@ -29,6 +30,8 @@ pub struct Mode {
     pub real_fences: bool,
     /// Keep the decision log.
     pub keep_log: bool,
+    /// Keep the driver calls.
+    pub keep_calls: bool,
 }
 
 /// A GPU. Owns every range, page, stream and event that it handed out and gives them back when it is dropped.
@@ -55,6 +58,7 @@ pub struct CudaDevice {
     stop: Arc<AtomicBool>,
     ledger: Ledger,
     latency: Vec<Latency>,
+    calls: Arc<CallLog>,
     log: Vec<Decision>,
     answers: Vec<DriverAnswer>,
 }
@@ -99,6 +103,7 @@ impl CudaDevice {
             stop: Arc::default(),
             ledger: Ledger::default(),
             latency: vec![Latency::default(); DeviceOp::ALL.len()],
+            calls: Arc::new(CallLog::new(mode.keep_calls)),
             log: Vec::new(),
             answers: Vec::new(),
             context,
@@ -136,6 +141,11 @@ impl CudaDevice {
         all.filter(|(_, latency)| latency.calls() > 0)
     }
 
+    /// The driver calls, if they are kept; also those of driver allocators on this device.
+    pub fn calls(&self) -> &Arc<CallLog> {
+        &self.calls
+    }
+
     /// What the driver answered to each `reserve` and `populate`, if a log is kept: with these a simulated device
     /// places ranges as this one did.
     pub fn answers(&self) -> &[DriverAnswer] {
@@ -157,14 +167,20 @@ impl CudaDevice {
     ) -> Result<T> {
         let start = Instant::now();
         let result = call(&self.context);
-        let time = self.latency[op as usize].since(start);
-        self.ledger.charge(op, bytes, time);
+        self.count(op, bytes, start);
         result.map_err(|e| match e {
             DeviceError::OutOfMemory { .. } => {
                 DeviceError::OutOfMemory { asked: bytes, free: self.free_bytes() }
             }
             e => e,
         })
+    }
+
+    /// Counts a driver call that began at `start`.
+    fn count(&mut self, op: DeviceOp, bytes: Bytes, start: Instant) {
+        let time = self.latency[op as usize].since(start);
+        self.ledger.charge(op, bytes, time);
+        self.calls.add(op, bytes, time);
     }
 
     /// Unmaps what `take_mappings` took.
@@ -349,8 +365,7 @@ impl Device for CudaDevice {
         let raw = self.streams.get(stream)?;
         let start = Instant::now();
         let fence = self.fences.record(stream, raw)?;
-        let time = self.latency[DeviceOp::Record as usize].since(start);
-        self.ledger.charge(DeviceOp::Record, 0, time);
+        self.count(DeviceOp::Record, 0, start);
         Ok(fence)
     }
 
@@ -360,6 +375,7 @@ impl Device for CudaDevice {
         if queries > 0 {
             let time = self.latency[DeviceOp::Query as usize].since(start);
             self.ledger.charge_many(DeviceOp::Query, queries, 0, time);
+            self.calls.add(DeviceOp::Query, 0, time);
         }
     }
 
@@ -379,8 +395,7 @@ impl Device for CudaDevice {
             SyncScope::Stream(s) => self.context.synchronize_stream(self.streams.get(s)?)?,
             SyncScope::Fences => self.fences.wait_for_all()?,
         }
-        let time = self.latency[DeviceOp::Synchronize as usize].since(start);
-        self.ledger.charge(DeviceOp::Synchronize, 0, time);
+        self.count(DeviceOp::Synchronize, 0, start);
         self.fences.waited(scope);
         Ok(())
     }

@@ -50,6 +50,7 @@ impl ReplayTarget for CudaDevice {
 
     fn set_event(&mut self, event: u64) {
         self.event = event;
+        self.calls.set_event(event);
     }
 
     fn log(&self) -> &[Decision] {

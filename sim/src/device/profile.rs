@@ -87,6 +87,9 @@ pub struct CallTable {
     pub samples: Vec<u64>,
     /// Medians.
     pub p50_ns: Vec<Nanos>,
+    /// Means, where they were kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mean_ns: Vec<Nanos>,
     /// 90th percentiles, where they were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub p90_ns: Vec<Nanos>,
@@ -196,9 +199,11 @@ impl Curve {
         if n == 0 || table.p50_ns.len() != n || table.samples.len() != n {
             return Err("bytes, samples and p50_ns must have the same length, at least 1".into());
         }
-        let further = [&table.p90_ns, &table.p99_ns, &table.max_ns];
+        let further = [&table.mean_ns, &table.p90_ns, &table.p99_ns, &table.max_ns];
         if further.iter().any(|list| !list.is_empty() && list.len() != n) {
-            return Err("p90_ns, p99_ns and max_ns must be left out or as long as bytes".into());
+            return Err(
+                "mean_ns, p90_ns, p99_ns and max_ns must be left out or as long as bytes".into()
+            );
         }
         if table.bytes[0] == 0 || table.bytes.windows(2).any(|w| w[0] >= w[1]) {
             return Err("bytes must be positive and ascending".into());

@@ -83,6 +83,7 @@ fn table(name: String, rows: &BTreeMap<Bytes, &Sample>) -> CallTable {
         table.bytes.push(bytes);
         table.samples.push(summary.calls);
         table.p50_ns.push(summary.p50_ns);
+        table.mean_ns.push(summary.total_ns / summary.calls.max(1));
         table.p90_ns.push(summary.p90_ns);
         table.p99_ns.push(summary.p99_ns);
         table.max_ns.push(summary.max_ns);
