@@ -9,7 +9,7 @@
 //! * [`torch`]: which options a version of PyTorch knows, and under which name it reads them.
 //! * [`space`], [`search`]: the settings, and which of them are tried.
 //! * [`confidence`]: the same on changed recordings; what won by luck loses there.
-//! * [`advise`]: the whole answer.
+//! * [`advise()`]: the whole answer.
 //! * [`explain`]: why a request was refused, and the smallest change that would have let it pass.
 //! * [`budget`], [`growth`]: what a run may come to, and which place of the program holds more than it did.
 //! * [`frontier`]: the smallest memory on which a job lives.
