@@ -4,13 +4,13 @@
 mod support;
 
 use poolsim_core::record::Decision;
-use poolsim_core::{Action, Device, Policy, ReplayTarget};
+use poolsim_core::{Action, Device, Nanos, Policy, ReplayTarget, Trace};
 use poolsim_policies::{BuildEnv, Registry};
 use poolsim_real_backend::{Busy, CudaDevice, Mode, WorkOptions, Worked};
 use poolsim_sim::device::{DeviceProfile, Placement, SimConfig, SimDevice};
 use poolsim_sim::engine::{ReplayOptions, replay};
-use std::sync::{Mutex, PoisonError};
-use support::{corpus, gpu, reader, requests};
+use std::sync::{Arc, Mutex, PoisonError};
+use support::{Affordable, Prefix, corpus, gpu, reader, requests};
 
 /// Tests of one process run side by side, and some policies size themselves by what is free.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -21,6 +21,22 @@ fn policy(spec: &str, device: &dyn Device) -> Box<dyn Policy> {
     let env = BuildEnv { caps: device.caps().clone(), memory_fraction: None };
     let spec = spec.parse().expect("a legal spec");
     Registry::builtin().build(&spec, &env).expect("a known spec").policy
+}
+
+/// Driver time that one replay may cost: a policy that asks the driver for every block would take minutes.
+const MOST_TIME: Nanos = 250_000_000;
+
+/// How many events of a trace fit into that time.
+fn affordable(spec: &str, trace: &Arc<Trace>, device: &CudaDevice) -> u64 {
+    let mut config = SimConfig::new(DeviceProfile::h200());
+    config.caps = device.caps().clone();
+    let mut simulated = SimDevice::new(config);
+    let mut policy = policy(spec, &simulated);
+    let mut affordable = Affordable { most: MOST_TIME, events: 0 };
+    let options = ReplayOptions::default();
+    replay(&mut reader(trace), policy.as_mut(), &mut simulated, &mut affordable, &options)
+        .expect("a corpus trace is legal");
+    affordable.events
 }
 
 /// Free device memory is the one thing in a log that other processes change.
@@ -40,17 +56,24 @@ fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
     let specs =
         registry.defs().iter().map(|d| d.name).chain(["expandable", "max_split_size_mb:128"]);
     let specs: Vec<&str> = specs.collect();
-    let (mut compared, mut lines) = (0, 0);
+    let (mut compared, mut cut, mut lines) = (0, 0, 0);
     for path in corpus() {
         let trace = requests(&path);
         for spec in &specs {
             let mut device = gpu(LOGGED).expect("there was a GPU a moment ago");
+            let events = affordable(spec, &trace, &device);
             let mut on_gpu = policy(spec, &device);
             // Some policies size themselves by what is free.
             let free = device.free_bytes();
             let options = ReplayOptions::default();
-            replay(&mut reader(&trace), on_gpu.as_mut(), &mut device, &mut (), &options)
-                .expect("a corpus trace is legal");
+            replay(
+                &mut Prefix::new(&trace, events),
+                on_gpu.as_mut(),
+                &mut device,
+                &mut (),
+                &options,
+            )
+            .expect("a corpus trace is legal");
             let mut config = SimConfig::new(DeviceProfile::h200());
             config.caps = device.caps().clone();
             config.placement = Placement::Recorded(device.answers().to_vec());
@@ -58,8 +81,14 @@ fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
             config.keep_log = true;
             let mut simulated = SimDevice::new(config);
             let mut in_sim = policy(spec, &simulated);
-            replay(&mut reader(&trace), in_sim.as_mut(), &mut simulated, &mut (), &options)
-                .expect("a corpus trace is legal");
+            replay(
+                &mut Prefix::new(&trace, events),
+                in_sim.as_mut(),
+                &mut simulated,
+                &mut (),
+                &options,
+            )
+            .expect("a corpus trace is legal");
             let (real, ours) = (comparable(device.log()), comparable(simulated.log()));
             let first = real.iter().zip(&ours).position(|(a, b)| a != b);
             assert_eq!(
@@ -73,10 +102,15 @@ fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
             assert_eq!(real.len(), ours.len(), "{spec} on {}", path.display());
             assert_eq!(on_gpu.stats(), in_sim.stats(), "{spec} on {}", path.display());
             compared += 1;
+            cut += u32::from(events < trace.events.len() as u64);
             lines += real.len();
         }
     }
-    println!("{compared} replays on the GPU and in simulation agree in {lines} log lines");
+    println!(
+        "{compared} replays on the GPU and in simulation agree in {lines} log lines; {cut} of them were cut where \
+         their driver calls would have taken more than {} ms",
+        MOST_TIME / 1_000_000
+    );
 }
 
 #[test]

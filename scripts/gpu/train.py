@@ -1,7 +1,7 @@
 """Trains a small model for a few steps under one allocator and prints one JSON object: losses, a checksum of the weights,
 step times, peak reserved memory. The same job under another allocator must give the same losses and weights, bit for bit.
 
-    train.py JOB ALLOCATOR OUT_FOLDER     JOB: gpt2, cnn.  ALLOCATOR: native, expandable, async, or plugin=SPEC
+    train.py JOB ALLOCATOR OUT_FOLDER     JOB: gpt2, cnn.  ALLOCATOR: native, native-again, expandable, async, or plugin=SPEC
 """
 
 import hashlib
@@ -87,7 +87,7 @@ def gpt2():
         logits = model(tokens[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
-    return model, batch, loss, 25
+    return model, batch, loss, 45
 
 
 def cnn():
@@ -105,7 +105,7 @@ def cnn():
         labels = torch.arange(images.shape[0], device=images.device)
         return F.cross_entropy(model(images).float(), labels)
 
-    return model, batch, loss, 25
+    return model, batch, loss, 45
 
 
 def to_device(data):
@@ -144,6 +144,7 @@ print(
             "allocator": allocator,
             "losses": losses,
             "weights_sha256": digest.hexdigest(),
+            "step_ms": [round(1e3 * t, 3) for t in times[5:]],
             "step_ms_median": 1e3 * statistics.median(times[5:]),
             "step_ms_total": 1e3 * sum(times[5:]),
             "steps_timed": len(times) - 5,

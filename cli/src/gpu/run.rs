@@ -9,7 +9,7 @@ use crate::runner::{Finished, Setting, Verdict};
 use poolsim_core::record::{Measured, Provenance};
 use poolsim_core::units::ShowBytes;
 use poolsim_core::{Bytes, DriverAnswer, Ledger};
-use poolsim_real_backend::{Latency, timer_cost};
+use poolsim_real_backend::Latency;
 use poolsim_sim::observe::{PeakState, RunFacts, peak_state, run_record};
 use poolsim_sim::{Observer, Placement, ReplayOptions, RunEnd, replay};
 use std::cell::RefCell;
@@ -49,7 +49,8 @@ struct Sums {
     by_repeat: BTreeMap<&'static str, Vec<f64>>,
     peaks: Vec<Bytes>,
     overwritten: Option<u64>,
-    timer_cost: f64,
+    /// What reading the clock cost in each pass.
+    clock_cost: f64,
     overdue: u64,
 }
 
@@ -93,8 +94,6 @@ impl<'a> OnGpu<'a> {
                 let profile = self.setting.profile;
                 rows.borrow_mut().add(&choice.label, repeat, &pass.calls, profile)?;
             }
-            // Beside each run, as the processor's speed changes from one second to the next.
-            sums.timer_cost += timer_cost() / f64::from(repeats);
             last = Some(pass);
         }
         let last = last.expect("there is at least one repeat");
@@ -115,7 +114,7 @@ impl<'a> OnGpu<'a> {
             mode: self.args.mode(),
             warmup,
             repeats,
-            timer_cost_ns: sums.timer_cost,
+            timer_cost_ns: sums.clock_cost / f64::from(repeats),
             latency: sums.latency.iter().map(|(&k, l)| (k.into(), l.summary())).collect(),
             intervals: sums.by_repeat.iter().map(|(&k, v)| (k.into(), interval(v))).collect(),
             device_free_bytes: [free_before, free_after],
@@ -261,5 +260,6 @@ impl Sums {
             *self.overwritten.get_or_insert(0) += words;
         }
         self.overdue += pass.overdue;
+        self.clock_cost += pass.clock_cost;
     }
 }

@@ -7,7 +7,7 @@ mod whole;
 
 use crate::call::{Context, Result};
 use crate::kernels::Kernels;
-use crate::latency::{Latency, timer_cost};
+use crate::latency::{Latency, clock_cost};
 use cudarc::driver::sys::CUstream;
 use poolsim_core::{Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -66,7 +66,8 @@ pub struct Sample {
 pub struct Calibration {
     /// The calls.
     pub samples: Vec<Sample>,
-    /// Mean cost of reading the clock meanwhile, in nanoseconds.
+    /// Median cost of reading the clock meanwhile, in nanoseconds. Every time is what it would have been at this speed of
+    /// the host, which changes by a third from one second to the next.
     pub timer_cost_ns: f64,
 }
 
@@ -83,7 +84,7 @@ pub fn calibrate(index: u32) -> Result<Calibration> {
         room: context.memory()?.0 / 2,
         context,
         times: BTreeMap::new(),
-        timer_costs: vec![timer_cost()],
+        counts: true,
     };
     let result = bench.all();
     for stream in [bench.stream, bench.other] {
@@ -91,13 +92,30 @@ pub fn calibrate(index: u32) -> Result<Calibration> {
         let _ = bench.context.destroy_stream(stream);
     }
     result?;
-    let samples = bench.times.into_iter();
-    Ok(Calibration {
-        samples: samples
-            .map(|((call, state, bytes), times)| Sample { call, state, bytes, times })
-            .collect(),
-        timer_cost_ns: bench.timer_costs.iter().sum::<f64>() / bench.timer_costs.len() as f64,
-    })
+    Ok(calibration(bench.times))
+}
+
+/// All times as at one speed of the host.
+fn calibration(times: BTreeMap<Key, Vec<Timing>>) -> Calibration {
+    let mut costs: Vec<f64> = times.values().flatten().map(|t| t.clock_cost).collect();
+    costs.sort_by(f64::total_cmp);
+    let timer_cost_ns = costs.get(costs.len() / 2).copied().unwrap_or(1.0);
+    let samples = times.into_iter().map(|((call, state, bytes), timings)| {
+        let mut times = Latency::default();
+        for t in timings {
+            times.add((t.time as f64 * timer_cost_ns / t.clock_cost).round() as Nanos);
+        }
+        Sample { call, state, bytes, times }
+    });
+    Calibration { samples: samples.collect(), timer_cost_ns }
+}
+
+type Key = (&'static str, State, Bytes);
+
+/// One call, and what reading the clock cost right after it, in nanoseconds.
+struct Timing {
+    time: Nanos,
+    clock_cost: f64,
 }
 
 /// A GPU under measurement.
@@ -109,9 +127,9 @@ struct Bench {
     other: CUstream,
     /// Bytes that may be held at once.
     room: Bytes,
-    times: BTreeMap<(&'static str, State, Bytes), Latency>,
-    /// Cost of reading the clock, now and then: the processor's speed changes from one second to the next.
-    timer_costs: Vec<f64>,
+    times: BTreeMap<Key, Vec<Timing>>,
+    /// Whether calls count: not while the driver sets things up.
+    counts: bool,
 }
 
 impl Bench {
@@ -138,7 +156,10 @@ impl Bench {
     }
 
     fn add(&mut self, call: &'static str, state: State, bytes: Bytes, time: Nanos) {
-        self.times.entry((call, state, bytes)).or_default().add(time);
+        if self.counts {
+            let timing = Timing { time, clock_cost: clock_cost() };
+            self.times.entry((call, state, bytes)).or_default().push(timing);
+        }
     }
 
     /// How often a call of this size is measured: large ones take long.
@@ -159,8 +180,7 @@ impl Bench {
 
     /// Waits until the driver has cleared what was given back: a request for memory that is not clear yet would take
     /// as long as clearing it.
-    fn rest(&mut self, given_back: Bytes) {
-        self.timer_costs.push(timer_cost());
+    fn rest(&self, given_back: Bytes) {
         std::thread::sleep(CLEARING * (given_back >> 30) as u32);
     }
 

@@ -4,14 +4,16 @@ use super::{Bench, GIB, MIB, State};
 use crate::call::Result;
 use cudarc::driver::sys::{CUmemPool_attribute as Attribute, CUmemoryPool};
 use poolsim_core::{Bytes, DevAddr, Nanos};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Page of a driver pool.
 const PAGE: Bytes = 32 * MIB;
 
 const HITS: [Bytes; 7] = [512, 64 << 10, MIB, 2 * MIB, 20 * MIB, 64 * MIB, 256 * MIB];
 /// Pages taken, moved and released at once.
-const PAGES: [Bytes; 3] = [1, 8, 32];
+const PAGES: [Bytes; 3] = [2, 4, 16];
+/// Rounds of each, the first of which does not count.
+const ROUNDS: usize = 31;
 /// Blocks in the fragmented state.
 const BLOCKS: usize = 2000;
 
@@ -80,69 +82,94 @@ impl Bench {
         for round in 0..20_000 {
             let bytes = size();
             let state = State::Fragmented;
-            let counts = round >= 2000;
-            let start = Instant::now();
-            let addr = self.context.pool_alloc(pool, bytes, stream)?;
-            let taken = start.elapsed().as_nanos() as Nanos;
+            self.counts = round >= 2000;
+            // Hits cost the same at every size, as the clean ones show.
+            let addr =
+                self.time("cudaMallocAsync", state, 1, |c| c.pool_alloc(pool, bytes, stream))?;
+            self.look_at(pool)?;
             let old = std::mem::replace(&mut kept[at], addr);
-            let start = Instant::now();
-            self.context.pool_free(old, stream)?;
-            let given = start.elapsed().as_nanos() as Nanos;
-            if counts {
-                // Hits cost the same at every size, as the clean ones show.
-                self.add("cudaMallocAsync", state, 1, taken);
-                self.add("cudaFreeAsync", state, 1, given);
-            }
+            self.time("cudaFreeAsync", state, 1, |c| c.pool_free(old, stream))?;
+            self.look_at(pool)?;
             at = (at + 7) % kept.len();
         }
         kept.into_iter().try_for_each(|addr| self.context.pool_free(addr, stream))
     }
 
+    /// What a program does between two calls, which in a tight loop would cost a fifth less: a replay asks this much.
+    fn look_at(&self, pool: CUmemoryPool) -> Result<()> {
+        for attribute in [
+            Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+        ] {
+            self.context.pool_bytes(pool, attribute)?;
+        }
+        Ok(())
+    }
+
     fn page_costs(&mut self, pool: CUmemoryPool) -> Result<()> {
         for pages in PAGES {
-            let bytes = pages * PAGE;
-            if self.batch(4 * bytes, 1) == 0 {
+            if self.batch(4 * pages * PAGE, 1) == 0 {
                 return Ok(());
             }
-            for round in 0..(200 / pages).clamp(20, 60) {
-                self.one_page_round(pool, pages, round > 0)?;
+            for round in 0..ROUNDS {
+                self.counts = round > 0;
+                self.one_page_round(pool, pages)?;
             }
         }
         Ok(())
     }
 
-    /// New pages, moved ones, released ones, as times a page.
-    fn one_page_round(&mut self, pool: CUmemoryPool, pages: Bytes, counts: bool) -> Result<()> {
-        let (stream, bytes) = (self.stream, pages * PAGE);
-        let new = |bench: &Bench, bytes| {
-            let start = Instant::now();
-            let addr = bench.context.pool_alloc(pool, bytes, stream)?;
-            Ok((addr, start.elapsed().as_nanos() as Nanos / (bytes / PAGE)))
-        };
-        let (first, taken) = new(self, bytes)?;
-        let (wall, _) = new(self, PAGE)?;
-        // Freed and waited for, its pages are the only free ones, and the next request is one page too long for its
-        // place: all of them move behind the wall.
-        self.context.pool_free(first, stream)?;
-        self.context.synchronize()?;
-        let start = Instant::now();
-        let moved = self.context.pool_alloc(pool, bytes + 512, stream)?;
-        let time = start.elapsed().as_nanos() as Nanos;
-        for addr in [wall, moved] {
-            self.context.pool_free(addr, stream)?;
+    /// New pages, then scattered ones moved, then scattered ones and runs released, as times a page.
+    fn one_page_round(&mut self, pool: CUmemoryPool, pages: Bytes) -> Result<()> {
+        let stream = self.stream;
+        let first = self.new_pages(pool, pages)?;
+        let mut blocks = Vec::new();
+        for _ in 0..2 * pages {
+            blocks.push(self.new_pages(pool, 1)?);
         }
-        self.context.synchronize()?;
-        let held =
-            self.context.pool_bytes(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        // Every other block of a page is freed and waited for: the next request finds room for it only behind the last
+        // block, and its pages one by one in the holes.
+        self.free_each(&blocks, 2, 0)?;
+        let start = Instant::now();
+        let moved = self.context.pool_alloc(pool, pages * PAGE, stream)?;
+        self.add_pages("pool page, moved", start.elapsed(), pages);
+        self.context.pool_free(first, stream)?;
+        self.context.pool_free(moved, stream)?;
+        self.free_each(&blocks, 4, 1)?;
+        let before = self.reserved(pool)?;
         let start = Instant::now();
         self.context.trim(pool, 0)?;
-        let released = start.elapsed().as_nanos() as Nanos / (held / PAGE).max(1);
-        if counts {
-            self.add("pool page, new", State::Growing, PAGE, taken);
-            // One page of the request was new.
-            self.add("pool page, moved", State::Growing, PAGE, time.saturating_sub(taken) / pages);
-            self.add("pool page, released", State::Growing, PAGE, released);
+        let time = start.elapsed();
+        let released = before.saturating_sub(self.reserved(pool)?) / PAGE;
+        self.add_pages("pool page, released", time, released);
+        self.free_each(&blocks, 4, 3)?;
+        self.context.trim(pool, 0)
+    }
+
+    /// Frees every `step`th block from `first` on, and waits.
+    fn free_each(&self, blocks: &[DevAddr], step: usize, first: usize) -> Result<()> {
+        for &addr in blocks.iter().skip(first).step_by(step) {
+            self.context.pool_free(addr, self.stream)?;
         }
-        Ok(())
+        self.context.synchronize()
+    }
+
+    /// A block of new pages.
+    fn new_pages(&mut self, pool: CUmemoryPool, pages: Bytes) -> Result<DevAddr> {
+        let start = Instant::now();
+        let addr = self.context.pool_alloc(pool, pages * PAGE, self.stream)?;
+        self.add_pages("pool page, new", start.elapsed(), pages);
+        Ok(addr)
+    }
+
+    /// A call that took, moved or gave back so many pages.
+    fn add_pages(&mut self, call: &'static str, time: Duration, pages: Bytes) {
+        if let Some(each) = (time.as_nanos() as Nanos).checked_div(pages) {
+            self.add(call, State::Growing, PAGE, each);
+        }
+    }
+
+    fn reserved(&self, pool: CUmemoryPool) -> Result<Bytes> {
+        self.context.pool_bytes(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     }
 }

@@ -16,8 +16,10 @@ impl Bench {
     pub(super) fn whole(&mut self) -> Result<()> {
         for bytes in SIZES {
             // A round that does not count: the driver sets things up at the first call of a size.
-            self.grow_whole(bytes, State::Growing, 2, false)?;
-            self.grow_whole(bytes, State::Growing, self.samples(bytes), true)?;
+            self.counts = false;
+            self.grow_whole(bytes, State::Growing, 2)?;
+            self.counts = true;
+            self.grow_whole(bytes, State::Growing, self.samples(bytes))?;
             self.again_whole(bytes)?;
         }
         for bytes in [2 * MIB, 20 * MIB, 256 * MIB] {
@@ -26,7 +28,7 @@ impl Bench {
         self.crowded_whole()
     }
 
-    fn grow_whole(&mut self, bytes: Bytes, state: State, n: usize, counts: bool) -> Result<()> {
+    fn grow_whole(&mut self, bytes: Bytes, state: State, n: usize) -> Result<()> {
         let mut left = n;
         while left > 0 {
             let batch = self.batch(bytes, left);
@@ -35,12 +37,7 @@ impl Bench {
             }
             let mut held: Vec<DevAddr> = Vec::with_capacity(batch);
             for _ in 0..batch {
-                let given = if counts {
-                    self.time("cudaMalloc", state, bytes, |c| c.alloc(bytes))
-                } else {
-                    self.context.alloc(bytes)
-                };
-                match given {
+                match self.time("cudaMalloc", state, bytes, |c| c.alloc(bytes)) {
                     Ok(addr) => held.push(addr),
                     Err(e) => {
                         held.iter().for_each(|&addr| drop(self.context.free(addr)));
@@ -49,11 +46,7 @@ impl Bench {
                 }
             }
             for addr in held {
-                if counts {
-                    self.time("cudaFree", state, bytes, |c| c.free(addr))?;
-                } else {
-                    self.context.free(addr)?;
-                }
+                self.time("cudaFree", state, bytes, |c| c.free(addr))?;
             }
             self.rest(batch as Bytes * bytes);
             left -= batch;
@@ -90,7 +83,7 @@ impl Bench {
             (0..crowd).map_while(|_| self.context.alloc(4 * MIB).ok()).collect();
         let mut result = Ok(());
         for bytes in [2 * MIB, 20 * MIB, 256 * MIB] {
-            result = result.and_then(|()| self.grow_whole(bytes, State::Crowded, 50, true));
+            result = result.and_then(|()| self.grow_whole(bytes, State::Crowded, 50));
         }
         held.iter().for_each(|&addr| drop(self.context.free(addr)));
         result

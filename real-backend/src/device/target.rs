@@ -12,6 +12,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 impl ReplayTarget for CudaDevice {
     fn advance_to(&mut self, at: Nanos) {
         self.trace_time.store(at, Ordering::Relaxed);
+        self.calls.next_event();
         while self.mode.paced && !self.stop.load(Ordering::Relaxed) {
             let wait = at.saturating_sub(self.now());
             if wait == 0 {
@@ -50,7 +51,6 @@ impl ReplayTarget for CudaDevice {
 
     fn set_event(&mut self, event: u64) {
         self.event = event;
-        self.calls.set_event(event);
     }
 
     fn log(&self) -> &[Decision] {

@@ -1,10 +1,13 @@
 //! What the GPU tests share: a GPU or a loud word, and recordings from the repository's corpus.
 #![allow(dead_code, missing_docs)]
 
-use poolsim_core::{DeviceError, Trace, TraceReader};
+use poolsim_core::{
+    Batch, DeviceError, EventSource, Nanos, Trace, TraceError, TraceHeader, TraceReader,
+};
 use poolsim_policies::pytorch::{Config, infer::infer};
 use poolsim_policies::{PolicySpec, Registry};
 use poolsim_real_backend::{CudaDevice, Mode};
+use poolsim_sim::engine::{Observer, Step};
 use poolsim_traces::{OpenOptions, Source, open};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,4 +64,47 @@ pub fn requests(path: &Path) -> Arc<Trace> {
 
 pub fn reader(trace: &Arc<Trace>) -> TraceReader {
     TraceReader::new(trace.clone())
+}
+
+/// The first events of a trace.
+pub struct Prefix {
+    inner: TraceReader,
+    left: usize,
+}
+
+impl Prefix {
+    pub fn new(trace: &Arc<Trace>, events: u64) -> Self {
+        Prefix { inner: reader(trace), left: usize::try_from(events).unwrap_or(usize::MAX) }
+    }
+}
+
+impl EventSource for Prefix {
+    fn header(&self) -> &TraceHeader {
+        self.inner.header()
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        if self.left == 0 || !self.inner.fill(batch)? {
+            batch.clear();
+            return Ok(false);
+        }
+        batch.events.truncate(self.left);
+        batch.stacks.truncate(self.left);
+        self.left -= batch.events.len();
+        Ok(true)
+    }
+}
+
+/// Counts the events before those whose driver calls are modelled to take longer, together, than a test may.
+pub struct Affordable {
+    pub most: Nanos,
+    pub events: u64,
+}
+
+impl Observer for Affordable {
+    fn on_step(&mut self, step: &Step<'_>) {
+        if step.ledger.total_time() <= self.most {
+            self.events = step.index + 1;
+        }
+    }
 }

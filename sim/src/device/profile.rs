@@ -9,7 +9,8 @@ const H200: &str = include_str!("../../profiles/h200.toml");
 
 /// The measured cost of every device operation on one machine, and how it was measured.
 ///
-/// A call's cost is the median latency by size. Between two measured sizes it is interpolated on log-log
+/// A call's cost is the mean latency by size without the slowest hundredth, or the median where the file has no means.
+/// Between two measured sizes it is interpolated on log-log
 /// scales; below the smallest it is that of the smallest; above the largest it grows in proportion.
 #[derive(Clone, Debug)]
 pub struct DeviceProfile {
@@ -51,10 +52,10 @@ impl std::fmt::Display for ProfileProvenance {
     }
 }
 
-/// One driver call: median latency by size.
+/// One driver call: its price by size.
 #[derive(Clone, Debug)]
 struct Curve {
-    /// Sizes, ascending, with their medians.
+    /// Sizes, ascending, with their prices.
     points: Vec<(Bytes, Nanos)>,
     samples: u64,
 }
@@ -75,7 +76,7 @@ pub struct ProfileFile {
     pub call: Vec<CallTable>,
 }
 
-/// One call's latencies by size, in nanoseconds. The simulation uses the medians.
+/// One call's latencies by size, in nanoseconds. The simulation uses the means, or the medians if there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallTable {
@@ -83,11 +84,11 @@ pub struct CallTable {
     pub name: String,
     /// Sizes, ascending.
     pub bytes: Vec<Bytes>,
-    /// How many calls each median rests on.
+    /// How many calls each figure rests on.
     pub samples: Vec<u64>,
     /// Medians.
     pub p50_ns: Vec<Nanos>,
-    /// Means, where they were kept.
+    /// Means of all calls but the slowest hundredth, where they were kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mean_ns: Vec<Nanos>,
     /// 90th percentiles, where they were kept.
@@ -208,11 +209,12 @@ impl Curve {
         if table.bytes[0] == 0 || table.bytes.windows(2).any(|w| w[0] >= w[1]) {
             return Err("bytes must be positive and ascending".into());
         }
-        if table.p50_ns.contains(&0) {
-            return Err("p50_ns must be positive; leave the call out instead".into());
+        let prices = if table.mean_ns.is_empty() { &table.p50_ns } else { &table.mean_ns };
+        if table.p50_ns.contains(&0) || prices.contains(&0) {
+            return Err("p50_ns and mean_ns must be positive; leave the call out instead".into());
         }
         Ok(Curve {
-            points: table.bytes.iter().copied().zip(table.p50_ns.iter().copied()).collect(),
+            points: table.bytes.iter().copied().zip(prices.iter().copied()).collect(),
             samples: table.samples.iter().sum(),
         })
     }

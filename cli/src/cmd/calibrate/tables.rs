@@ -11,8 +11,12 @@ pub const NOTES: &[&str] = &[
     "growing: taken piece by piece and held, then given back in the same order; again: taken right after it was given \
      back; crowded: beside a thousand others; busy: while a kernel runs on another stream; fragmented: in a pool with \
      two thousand blocks of mixed sizes",
-    "pages of 20 MiB, and access to several at once, were measured side by side in one range, as expandable segments grow",
-    "pool pages: one 32 MiB page of the driver's memory pool, from requests of 1, 8 and 32 new or moved pages",
+    "pages of 20 MiB, and access to several at once, were measured side by side in one range longer than the device's \
+     memory, as expandable segments grow",
+    "pool pages: one 32 MiB page of the driver's memory pool, from requests of 1 to 16 new pages and of scattered ones that \
+     were moved, and from trims of scattered pages and runs",
+    "hits of a pool: with the pool's attributes asked for between the calls, as a replay does",
+    "each time is what it would have been at the host speed that timer_cost_ns stands for",
     "events and host waits: the call itself on an idle stream; the time that a host waits for work is not in it",
 ];
 
@@ -83,7 +87,7 @@ fn table(name: String, rows: &BTreeMap<Bytes, &Sample>) -> CallTable {
         table.bytes.push(bytes);
         table.samples.push(summary.calls);
         table.p50_ns.push(summary.p50_ns);
-        table.mean_ns.push(summary.total_ns / summary.calls.max(1));
+        table.mean_ns.push(sample.times.usual_mean());
         table.p90_ns.push(summary.p90_ns);
         table.p99_ns.push(summary.p99_ns);
         table.max_ns.push(summary.max_ns);
