@@ -48,7 +48,7 @@ impl Plugin {
         let slot = usize::try_from(index).ok().and_then(|i| self.devices.get(i));
         let Some(slot) = slot else { panic!("poolsim: there is no device {index}") };
         let state = slot.get_or_init(|| {
-            let mode = Mode { real_fences: true, keep_log: true, paced: false };
+            let mode = Mode { real_fences: true, keep_log: true, ..Mode::default() };
             let device = CudaDevice::new(index.unsigned_abs(), mode)
                 .unwrap_or_else(|e| panic!("poolsim: device {index}: {e}"));
             let Config { policy, memory_fraction, trace, .. } = &self.config;
