@@ -198,6 +198,9 @@ pub struct Measured {
     pub repeats: u32,
     /// Cost of reading the clock, contained once in each time of a call.
     pub timer_cost_ns: f64,
+    /// Time of a fixed set of driver calls beside the runs, in nanoseconds: how fast the driver answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_pace_ns: Option<f64>,
     /// All repeats together, by call: `alloc` and `free` are the allocator's own with all that is under them, the
     /// others driver calls.
     pub latency: BTreeMap<String, LatencySummary>,

@@ -96,23 +96,7 @@ impl Latency {
     }
 }
 
-/// Cost of reading the clock at this moment, in nanoseconds: the quickest of a few batches. After a driver call the first
-/// readings are slow, whatever the host's speed.
-pub(crate) fn clock_cost() -> f64 {
-    const READINGS: u32 = 16;
-    let batches = (0..5).map(|_| {
-        let start = Instant::now();
-        for _ in 0..READINGS {
-            std::hint::black_box(Instant::now());
-        }
-        start.elapsed().as_nanos() as f64 / f64::from(READINGS)
-    });
-    // Not below what no clock reaches, so that a stuck one does not divide by zero.
-    batches.fold(f64::INFINITY, f64::min).max(0.1)
-}
-
-/// Cost of reading the clock, in nanoseconds. Every figure of a [`Latency`] contains it once; it also tells how fast this
-/// processor is at present.
+/// Cost of reading the clock, in nanoseconds. Every figure of a [`Latency`] contains it once.
 pub fn timer_cost() -> f64 {
     // The median of batches: one reading is too short for the clock to tell its length.
     const BATCH: u32 = 1000;

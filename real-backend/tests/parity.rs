@@ -10,6 +10,7 @@ use poolsim_real_backend::{Busy, CudaDevice, Mode, WorkOptions, Worked};
 use poolsim_sim::device::{DeviceProfile, Placement, SimConfig, SimDevice};
 use poolsim_sim::engine::{ReplayOptions, replay};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use support::{Affordable, Prefix, corpus, gpu, reader, requests};
 
 /// Tests of one process run side by side, and some policies size themselves by what is free.
@@ -24,7 +25,7 @@ fn policy(spec: &str, device: &dyn Device) -> Box<dyn Policy> {
 }
 
 /// Driver time that one replay may cost: a policy that asks the driver for every block would take minutes.
-const MOST_TIME: Nanos = 250_000_000;
+const MOST_TIME: Nanos = 150_000_000;
 
 /// How many events of a trace fit into that time.
 fn affordable(spec: &str, trace: &Arc<Trace>, device: &CudaDevice) -> u64 {
@@ -53,13 +54,21 @@ fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
         return;
     }
     let registry = Registry::builtin();
-    let specs =
-        registry.defs().iter().map(|d| d.name).chain(["expandable", "max_split_size_mb:128"]);
-    let specs: Vec<&str> = specs.collect();
+    let all: Vec<&str> = registry
+        .defs()
+        .iter()
+        .map(|d| d.name)
+        .chain(["expandable", "max_split_size_mb:128"])
+        .collect();
+    let start = Instant::now();
     let (mut compared, mut cut, mut lines) = (0, 0, 0);
     for path in corpus() {
         let trace = requests(&path);
-        for spec in &specs {
+        // The same jobs were recorded under several settings: other policies get the same requests from each.
+        let first = path.parent().is_some_and(|folder| folder.ends_with("default"));
+        let specs =
+            if first { &all[..] } else { &["pytorch", "expandable", "max_split_size_mb:128"] };
+        for spec in specs {
             let mut device = gpu(LOGGED).expect("there was a GPU a moment ago");
             let events = affordable(spec, &trace, &device);
             let mut on_gpu = policy(spec, &device);
@@ -105,6 +114,7 @@ fn every_policy_decides_the_same_on_the_gpu_and_in_simulation() {
             cut += u32::from(events < trace.events.len() as u64);
             lines += real.len();
         }
+        println!("{}: the same after {:.1} s", path.display(), start.elapsed().as_secs_f64());
     }
     println!(
         "{compared} replays on the GPU and in simulation agree in {lines} log lines; {cut} of them were cut where \
@@ -137,6 +147,7 @@ fn no_block_is_handed_out_twice_in_real_memory() {
             let wrong = worked.overwritten_words().expect("the device works");
             assert_eq!(wrong, 0, "{spec} on {}", path.display());
         }
+        println!("{}: no overlap", path.display());
     }
 }
 

@@ -89,6 +89,7 @@ fn measured(state: &DeviceState<CudaDevice>) -> Measured {
         mode: "inside PyTorch".into(),
         repeats: 1,
         timer_cost_ns: poolsim_real_backend::timer_cost(),
+        driver_pace_ns: None,
         latency: own.into_iter().chain(driver).map(|(k, l)| (k.into(), l.summary())).collect(),
         ..Measured::default()
     }

@@ -8,7 +8,7 @@ use crate::output::{Ending, Out};
 use anyhow::Context;
 use poolsim_core::units::ShowBytes;
 use poolsim_core::{Bytes, DeviceOp};
-use poolsim_real_backend::calibrate;
+use poolsim_real_backend::{Calibration, calibrate};
 use poolsim_reports::quantity::{show_count, show_nanos};
 use poolsim_reports::table::{finish, numbers_right, plain_table};
 use poolsim_sim::DeviceProfile;
@@ -29,7 +29,7 @@ pub fn run(args: &CalibrateArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let measured = calibrate(gpu.index)?;
     let profile = ProfileFile {
         name: args.name.clone(),
-        provenance: provenance(measured.timer_cost_ns, &gpu)?,
+        provenance: provenance(&measured, &gpu)?,
         device: gpu.caps.clone(),
         operations: tables::operations(),
         call: tables::calls(&measured.samples),
@@ -49,7 +49,7 @@ pub fn run(args: &CalibrateArgs, out: &mut Out) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-fn provenance(timer_cost: f64, gpu: &Gpu) -> anyhow::Result<ProfileProvenance> {
+fn provenance(measured: &Calibration, gpu: &Gpu) -> anyhow::Result<ProfileProvenance> {
     let machine = gpu::machine()?;
     let now = OffsetDateTime::now_utc();
     Ok(ProfileProvenance {
@@ -62,7 +62,8 @@ fn provenance(timer_cost: f64, gpu: &Gpu) -> anyhow::Result<ProfileProvenance> {
              `samples` calls; each contains one reading of the clock",
             env!("CARGO_PKG_VERSION")
         ),
-        timer_cost_ns: Some((timer_cost * 100.0).round() / 100.0),
+        timer_cost_ns: Some((measured.timer_cost_ns * 100.0).round() / 100.0),
+        driver_pace_ns: Some(measured.driver_pace_ns.round()),
         notes: tables::NOTES.iter().map(ToString::to_string).collect(),
     })
 }

@@ -123,8 +123,8 @@ fn one(
     let (finished, driver) = on_gpu.run(choice, &mut watchers, true)?;
     drop(watchers);
     if in_sim {
-        let timer_cost = finished.record.measured.as_ref().map(|m| m.timer_cost_ns);
-        let sim = simulate(setting, choice, keep, timer_cost, &mut compared.kept)?;
+        let pace = finished.record.measured.as_ref().and_then(|m| m.driver_pace_ns);
+        let sim = simulate(setting, choice, keep, pace, &mut compared.kept)?;
         compared.distances = distance::between(&sim, &finished.record);
         compared.parity = Some(parity::check(setting, choice, on_gpu.args, &watcher, driver)?);
         compared.sim = Some(sim);
@@ -138,16 +138,16 @@ fn one(
     Ok(compared)
 }
 
-/// A run in simulation, with prices as on a host on which reading the clock costs so much, if that is known.
+/// A run in simulation, with prices as at such a pace of the driver, if that is known.
 fn simulate(
     setting: &Setting<'_>,
     choice: &Choice,
     keep: bool,
-    timer_cost: Option<f64>,
+    pace: Option<f64>,
     kept: &mut Vec<Run>,
 ) -> anyhow::Result<RunRecord> {
     let mut profile = setting.profile.clone();
-    let speed = timer_cost.and_then(|ns| profile.at_speed_of(ns));
+    let speed = pace.and_then(|ns| profile.at_pace_of(ns));
     let setting =
         &Setting { profile: &profile, initial_heap: setting.initial_heap.clone(), ..*setting };
     let mut watcher = keep.then(keep::watcher);
@@ -157,7 +157,7 @@ fn simulate(
     drop(watchers);
     if let Some(factor) = speed {
         finished.record.provenance.device_profile +=
-            &format!(", times {factor:.2} for this host's speed");
+            &format!(", times {factor:.2} for the driver's pace beside the runs");
     }
     if let Some(watcher) = watcher {
         let keyframes = keep::keyframes(setting, choice, &finished)?;

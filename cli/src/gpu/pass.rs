@@ -11,7 +11,7 @@ use poolsim_core::{
 use poolsim_policies::Params;
 use poolsim_real_backend::{
     CudaDevice, DriverMalloc, DriverPool, Latency, Metered, Mode, PoolOptions, Timed, TimedCall,
-    WorkOptions, Worked, timer_cost,
+    WorkOptions, Worked,
 };
 use poolsim_sim::observe::{Ooms, Totals};
 use poolsim_sim::{Observer, ReplayOptions, RunEnd, replay};
@@ -33,8 +33,6 @@ pub struct Pass {
     pub answers: Vec<DriverAnswer>,
     /// Driver calls, if they were to be kept.
     pub calls: Vec<TimedCall>,
-    /// What reading the clock cost while driver calls were made, in nanoseconds.
-    pub clock_cost: f64,
     /// Free memory when the replay started.
     pub free: Bytes,
     pub overwritten_words: Option<u64>,
@@ -160,7 +158,6 @@ pub fn pass(
         native_stats: policy.native_stats(),
         answers: device.answers().to_vec(),
         calls: device.calls().take(),
-        clock_cost: device.calls().clock_cost().unwrap_or_else(timer_cost),
         free,
         overwritten_words,
         overdue: device.gates().overdue(),

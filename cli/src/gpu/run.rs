@@ -9,7 +9,7 @@ use crate::runner::{Finished, Setting, Verdict};
 use poolsim_core::record::{Measured, Provenance};
 use poolsim_core::units::ShowBytes;
 use poolsim_core::{Bytes, DriverAnswer, Ledger};
-use poolsim_real_backend::Latency;
+use poolsim_real_backend::{Latency, driver_pace, timer_cost};
 use poolsim_sim::observe::{PeakState, RunFacts, peak_state, run_record};
 use poolsim_sim::{Observer, Placement, ReplayOptions, RunEnd, replay};
 use std::cell::RefCell;
@@ -49,8 +49,8 @@ struct Sums {
     by_repeat: BTreeMap<&'static str, Vec<f64>>,
     peaks: Vec<Bytes>,
     overwritten: Option<u64>,
-    /// What reading the clock cost in each pass.
-    clock_cost: f64,
+    /// The driver's pace beside each pass.
+    pace: f64,
     overdue: u64,
 }
 
@@ -88,7 +88,9 @@ impl<'a> OnGpu<'a> {
         let mut last = None;
         for repeat in 0..repeats {
             std::thread::sleep(rest);
+            let before = driver_pace(&self.gpu.context)?;
             let pass = self.pass(choice, &mut (), false)?;
+            sums.pace += (before + driver_pace(&self.gpu.context)?) / 2.0;
             sums.add(&pass);
             if let Some(rows) = &self.calls {
                 let profile = self.setting.profile;
@@ -114,7 +116,8 @@ impl<'a> OnGpu<'a> {
             mode: self.args.mode(),
             warmup,
             repeats,
-            timer_cost_ns: sums.clock_cost / f64::from(repeats),
+            timer_cost_ns: timer_cost(),
+            driver_pace_ns: Some(sums.pace / f64::from(repeats)),
             latency: sums.latency.iter().map(|(&k, l)| (k.into(), l.summary())).collect(),
             intervals: sums.by_repeat.iter().map(|(&k, v)| (k.into(), interval(v))).collect(),
             device_free_bytes: [free_before, free_after],
@@ -260,6 +263,5 @@ impl Sums {
             *self.overwritten.get_or_insert(0) += words;
         }
         self.overdue += pass.overdue;
-        self.clock_cost += pass.clock_cost;
     }
 }

@@ -7,7 +7,8 @@ mod whole;
 
 use crate::call::{Context, Result};
 use crate::kernels::Kernels;
-use crate::latency::{Latency, clock_cost};
+use crate::latency::{Latency, timer_cost};
+use crate::pace::driver_pace;
 use cudarc::driver::sys::CUstream;
 use poolsim_core::{Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -66,9 +67,11 @@ pub struct Sample {
 pub struct Calibration {
     /// The calls.
     pub samples: Vec<Sample>,
-    /// Median cost of reading the clock meanwhile, in nanoseconds. Every time is what it would have been at this speed of
-    /// the host, which changes by a third from one second to the next.
+    /// Cost of reading the clock, in nanoseconds.
     pub timer_cost_ns: f64,
+    /// Median pace of the driver meanwhile, as [`driver_pace`]. Every time is what it would have been at this pace, which
+    /// changes by a third from one second to the next.
+    pub driver_pace_ns: f64,
 }
 
 /// Measures every memory call on a GPU. Holds at most half of the memory that is free, and gives everything back.
@@ -84,38 +87,41 @@ pub fn calibrate(index: u32) -> Result<Calibration> {
         room: context.memory()?.0 / 2,
         context,
         times: BTreeMap::new(),
+        paces: Vec::new(),
         counts: true,
     };
-    let result = bench.all();
+    let result = bench.look().and_then(|()| bench.all()).and_then(|()| bench.look());
     for stream in [bench.stream, bench.other] {
         let _ = bench.context.synchronize_stream(stream);
         let _ = bench.context.destroy_stream(stream);
     }
     result?;
-    Ok(calibration(bench.times))
+    Ok(calibration(bench.times, &bench.paces))
 }
 
-/// All times as at one speed of the host.
-fn calibration(times: BTreeMap<Key, Vec<Timing>>) -> Calibration {
-    let mut costs: Vec<f64> = times.values().flatten().map(|t| t.clock_cost).collect();
-    costs.sort_by(f64::total_cmp);
-    let timer_cost_ns = costs.get(costs.len() / 2).copied().unwrap_or(1.0);
+/// All times as at one pace of the driver: that of the looks before and after each.
+fn calibration(times: BTreeMap<Key, Vec<Timing>>, paces: &[f64]) -> Calibration {
+    let mut sorted = paces.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted[sorted.len() / 2];
     let samples = times.into_iter().map(|((call, state, bytes), timings)| {
         let mut times = Latency::default();
         for t in timings {
-            times.add((t.time as f64 * timer_cost_ns / t.clock_cost).round() as Nanos);
+            let pace = (paces[t.look] + paces[t.look + 1]) / 2.0;
+            times.add((t.time as f64 * median / pace).round() as Nanos);
         }
         Sample { call, state, bytes, times }
     });
-    Calibration { samples: samples.collect(), timer_cost_ns }
+    let samples = samples.collect();
+    Calibration { samples, timer_cost_ns: timer_cost(), driver_pace_ns: median }
 }
 
 type Key = (&'static str, State, Bytes);
 
-/// One call, and what reading the clock cost right after it, in nanoseconds.
+/// One call, and which look at the driver's pace came before it.
 struct Timing {
     time: Nanos,
-    clock_cost: f64,
+    look: usize,
 }
 
 /// A GPU under measurement.
@@ -128,6 +134,8 @@ struct Bench {
     /// Bytes that may be held at once.
     room: Bytes,
     times: BTreeMap<Key, Vec<Timing>>,
+    /// The driver's pace, looked at between groups of calls.
+    paces: Vec<f64>,
     /// Whether calls count: not while the driver sets things up.
     counts: bool,
 }
@@ -157,7 +165,7 @@ impl Bench {
 
     fn add(&mut self, call: &'static str, state: State, bytes: Bytes, time: Nanos) {
         if self.counts {
-            let timing = Timing { time, clock_cost: clock_cost() };
+            let timing = Timing { time, look: self.paces.len() - 1 };
             self.times.entry((call, state, bytes)).or_default().push(timing);
         }
     }
@@ -180,8 +188,15 @@ impl Bench {
 
     /// Waits until the driver has cleared what was given back: a request for memory that is not clear yet would take
     /// as long as clearing it.
-    fn rest(&self, given_back: Bytes) {
+    fn rest(&mut self, given_back: Bytes) -> Result<()> {
         std::thread::sleep(CLEARING * (given_back >> 30) as u32);
+        self.look()
+    }
+
+    /// Looks at the driver's pace.
+    fn look(&mut self) -> Result<()> {
+        self.paces.push(driver_pace(&self.context)?);
+        Ok(())
     }
 
     /// Keeps the other stream busy for `time`.

@@ -63,7 +63,7 @@ impl Bench {
             for (addr, handle) in held {
                 self.unmap_page(addr, handle, bytes, state)?;
             }
-            self.rest(batch as Bytes * bytes);
+            self.rest(batch as Bytes * bytes)?;
             left -= batch;
         }
         Ok(())
@@ -124,7 +124,6 @@ impl Bench {
             self.time("cuMemUnmap.run", State::Growing, PAGE, |c| c.unmap(addr, PAGE))?;
             self.time("cuMemRelease.run", State::Growing, PAGE, |c| c.destroy(handle))?;
         }
-        self.rest(handles.len() as Bytes * PAGE);
-        Ok(())
+        self.rest(handles.len() as Bytes * PAGE)
     }
 }

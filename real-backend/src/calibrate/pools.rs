@@ -25,7 +25,7 @@ impl Bench {
                 self.context.set_pool_bytes(pool, Bytes::MAX).and_then(|()| run(self, pool));
             let _ = self.context.synchronize();
             let _ = self.context.destroy_pool(pool);
-            result?;
+            result.and_then(|()| self.look())?;
         }
         Ok(())
     }
@@ -80,6 +80,9 @@ impl Bench {
         }
         let mut at = 0;
         for round in 0..20_000 {
+            if round % 1000 == 0 {
+                self.look()?;
+            }
             let bytes = size();
             let state = State::Fragmented;
             self.counts = round >= 2000;
@@ -114,6 +117,9 @@ impl Bench {
             for round in 0..ROUNDS {
                 self.counts = round > 0;
                 self.one_page_round(pool, pages)?;
+                if round % 5 == 0 {
+                    self.look()?;
+                }
             }
         }
         Ok(())

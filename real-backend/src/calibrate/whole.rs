@@ -48,7 +48,7 @@ impl Bench {
             for addr in held {
                 self.time("cudaFree", state, bytes, |c| c.free(addr))?;
             }
-            self.rest(batch as Bytes * bytes);
+            self.rest(batch as Bytes * bytes)?;
             left -= batch;
         }
         Ok(())
@@ -62,7 +62,7 @@ impl Bench {
             let addr = self.time("cudaMalloc", State::Again, bytes, |c| c.alloc(bytes))?;
             self.time("cudaFree", State::Again, bytes, |c| c.free(addr))?;
         }
-        Ok(())
+        self.look()
     }
 
     fn busy_whole(&mut self, bytes: Bytes) -> Result<()> {
@@ -74,7 +74,7 @@ impl Bench {
             self.time("cudaFree", State::Busy, bytes, |c| c.free(addr))?;
             self.context.synchronize()?;
         }
-        Ok(())
+        self.look()
     }
 
     fn crowded_whole(&mut self) -> Result<()> {

@@ -38,10 +38,12 @@ pub struct ProfileProvenance {
     pub date: String,
     /// How.
     pub method: String,
-    /// Cost of reading the clock when it was measured, in nanoseconds: contained once in each time, and a measure of
-    /// the host's speed then.
+    /// Cost of reading the clock when it was measured, in nanoseconds: contained once in each time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer_cost_ns: Option<f64>,
+    /// Time of a fixed set of driver calls when it was measured, in nanoseconds: the yardstick of [`DeviceProfile::at_pace_of`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_pace_ns: Option<f64>,
     /// What a reader should know before believing the numbers.
     pub notes: Vec<String>,
 }
@@ -165,11 +167,11 @@ impl DeviceProfile {
         }
     }
 
-    /// The profile as a host measures it on which reading the clock costs so much: driver calls are the processor's work,
-    /// and one machine's speed changed by half between runs minutes apart. Returns the factor; `None`, and nothing
-    /// changed, if the profile does not say what reading the clock cost when it was measured.
-    pub fn at_speed_of(&mut self, timer_cost_ns: f64) -> Option<f64> {
-        let factor = timer_cost_ns / self.provenance.timer_cost_ns.filter(|&ns| ns > 0.0)?;
+    /// The profile as at another pace of the driver, the time in nanoseconds of the set of calls that `driver_pace_ns` of
+    /// the profile stands for: one machine's changed by a third between runs seconds apart. Returns the factor; `None`,
+    /// and nothing changed, if the profile does not say what its pace was.
+    pub fn at_pace_of(&mut self, driver_pace_ns: f64) -> Option<f64> {
+        let factor = driver_pace_ns / self.provenance.driver_pace_ns.filter(|&ns| ns > 0.0)?;
         for curve in self.curves.iter_mut().flatten() {
             for (_, ns) in &mut curve.points {
                 *ns = ((*ns as f64 * factor).round() as Nanos).max(1);
