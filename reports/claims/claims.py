@@ -108,7 +108,7 @@ def cuda_malloc():
 
 
 def ninety_per_cent():
-    plain = h200("tables.md")["unet_multires"]["cuda-malloc"]
+    plain = h200("first-session.md")["unet_multires"]["cuda-malloc"]
     pools = h200("second-session.md")["unet_multires"]
     base = number(plain["allocator time"])
     lines = [("cudaMalloc and cudaFree", plain["allocator time"], "")]
@@ -137,7 +137,7 @@ def epochs():
         lines.append((job, sum(taken), taken[0], sum(taken[1:3]), sum(taken[3:]), f"{time / 1e6:.1f} ms", f"{time / span:.2%}"))
     most = max(int(row["device_time_ns"]) for row in emptied.values()) / 1e6
     measured = h200("second-session.md")["resnet50_amp"]["pytorch"]["device time"]
-    bare = h200("tables.md")["unet_multires"]["cuda-malloc"]["allocator time"]
+    bare = h200("first-session.md")["unet_multires"]["cuda-malloc"]["allocator time"]
     text = (
         "As it is said it was not measured: no recording spans epochs with an idle GPU between them, and no data loader was recorded. What "
         "the recordings show: PyTorch takes its segments in the first steps and reuses them; a stall that comes back with each epoch needs "

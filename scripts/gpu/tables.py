@@ -83,6 +83,22 @@ def recordings():
         print()
 
 
+def predictions():
+    errors = {}
+    for _, document in load("compare-*.json"):
+        runs = {(r["label"], r["target"]): r["metrics"]["device_time_ns"] for r in document["runs"]}
+        for label in dict.fromkeys(r["label"] for r in document["runs"]):
+            if (label, "sim") in runs and runs.get((label, "gpu")):
+                errors.setdefault(label, []).append(100 * (runs[label, "sim"] / runs[label, "gpu"] - 1))
+    print("## How far predicted device time is from measured\n")
+    print("Over the recordings above: how many are within 15 %, and the middle and outermost errors.\n")
+    head("policy", "recordings", "within 15 %", "lowest", "median", "highest")
+    for label, found in errors.items():
+        near = sum(abs(e) <= 15 for e in found)
+        row(label, len(found), near, *(f"{e:+.0f} %" for e in (min(found), statistics.median(found), max(found))))
+    print()
+
+
 def against(run, native):
     """How much longer a step takes than the same step under native: median of the ratios of all timed steps, with a 95 %
     bootstrap interval. The same step has the same data, so most of what differs between steps falls out."""
@@ -131,4 +147,5 @@ print("```text")
 print((folder / "provenance.txt").read_text().strip())
 print("```\n")
 recordings()
+predictions()
 training()

@@ -105,7 +105,7 @@ def cnn():
         labels = torch.arange(images.shape[0], device=images.device)
         return F.cross_entropy(model(images).float(), labels)
 
-    return model, batch, loss, 45
+    return model, batch, loss, 30
 
 
 def to_device(data):
