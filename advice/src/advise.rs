@@ -255,8 +255,8 @@ fn judge(
     Ok(finalists.collect())
 }
 
-/// The best of the finalists: fewest refusals; of these, what lives on the most changed recordings; of these, the lowest peak on
-/// the recording, where each option has to save [`EFFECT`] of it; and of what comes within half of that, the best on the
+/// The best of the finalists: fewest refusals; of these, what lives on the most changed recordings; where the job
+/// fails now, of these the lines of fewest options; of these, the lowest peak on the recording, where each option has to save [`EFFECT`] of it; and of what comes within half of that, the best on the
 /// changed recordings, by the same price.
 fn choose<'a>(
     finalists: impl Iterator<Item = &'a Finalist> + Clone,
@@ -267,6 +267,10 @@ fn choose<'a>(
     let lives = |f: &Finalist| f.confidence.rows.iter().map(|row| row.lives).sum::<usize>();
     let most = living.clone().map(lives).max()?;
     let living = living.filter(|f| lives(f) == most);
+    // A job that fails now needs to live: of what lets it, the simplest line.
+    let simplest = living.clone().map(|f| f.trial.setting.keys()).min()?;
+    let rescue = !now.measured.lives();
+    let living = living.filter(move |f| !rescue || f.trial.setting.keys() == simplest);
     let price = |f: &Finalist| EFFECT * f.trial.setting.keys() as f64;
     let own = |f: &Finalist| {
         let peak = f.trial.measured.peak_reserved_bytes as f64;

@@ -3,7 +3,8 @@
 use poolsim_core::metric::name;
 use poolsim_core::record::{Provenance, RunRecord, Value};
 use poolsim_core::{
-    Bytes, DeviceCaps, HeapImage, Nanos, Policy, ReplayTarget, Trace, TraceError, TraceReader,
+    Bytes, DeviceCaps, EventKind, HeapImage, Nanos, Policy, PoolId, ReplayTarget, StreamId, Trace,
+    TraceError, TraceReader,
 };
 use poolsim_policies::{BuildEnv, Resolved};
 use poolsim_sim::bound::Lifetimes;
@@ -88,6 +89,34 @@ impl Job {
         }
         let trace = Trace { initial_heap: None, ..Trace::clone(&self.trace) };
         self.with_trace(Arc::new(trace))
+    }
+
+    /// The same job, in which of refusals in a row only the first asks for anything: the program asked again at once, often
+    /// for less (as cuDNN does when it tries one algorithm after another), and had the first been served, it would not have.
+    /// In a row: on the same stream, from the same pool, with no request, free or use in between.
+    pub fn with_refusals_in_a_row_as_one(&self) -> Job {
+        let mut events = self.trace.events.clone();
+        let mut last: Option<(StreamId, PoolId)> = None;
+        let mut changed = false;
+        for event in &mut events {
+            let asks_at = (event.stream, event.pool());
+            match event.kind() {
+                EventKind::AllocRefused if last == Some(asks_at) => {
+                    changed = true;
+                    event.size = 0;
+                }
+                EventKind::AllocRefused => last = Some(asks_at),
+                EventKind::FreeDone
+                | EventKind::EmptyCache
+                | EventKind::SyncStream
+                | EventKind::SyncDevice => {}
+                _ => last = None,
+            }
+        }
+        if !changed {
+            return self.clone();
+        }
+        self.with_trace(Arc::new(Trace { events, ..Trace::clone(&self.trace) }))
     }
 
     /// The same job with another capacity.

@@ -32,6 +32,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// The same, with refusals in a row counted as the one that they came from.
+    pub fn without_further_attempts(self) -> Asked {
+        Asked { job: self.job.with_refusals_in_a_row_as_one(), ..self }
+    }
+
     /// The setting to run under: the one asked for, else that of the recording, else PyTorch's defaults.
     ///
     /// # Errors

@@ -100,6 +100,23 @@ fn verdicts_under_a_recorded_limit_are_right() {
     assert!(settings.len() >= 4, "{settings:?}");
 }
 
+/// The job tried one algorithm after another when it was refused. Recorded under expandable segments it lived.
+#[test]
+fn what_followed_a_refusal_does_not_hide_the_setting_that_saved_the_job() {
+    let file = corpus("default/unet_multires-lim12.5.pickle.zst");
+    let saved = json(&["verify", &corpus("expand/unet_multires-lim12.5.pickle.zst"), "--json"], 0);
+    assert_eq!(saved["files"][0]["mismatches"], 0);
+    let advice = json(&["advise", &file, "--json"], 0);
+    assert_eq!(advice["verdict"], "set");
+    assert_eq!(advice["conf"], "expandable_segments:True");
+    assert_eq!(advice["advised"]["measured"]["ooms"], 0);
+    let explained = json(&["explain", &file, "--json"], 3);
+    let helps = |remedy: &Value| {
+        remedy["conf"] == "expandable_segments:True" && remedy["measured"]["ooms"] == 0
+    };
+    assert!(explained["remedies"].as_array().unwrap().iter().any(helps), "{explained}");
+}
+
 #[test]
 fn the_same_question_gets_the_same_answer_on_any_number_of_threads() {
     let file = corpus("default/unet_multires.pickle.zst");

@@ -13,6 +13,7 @@ use poolsim_advice::torch::SIMULATED;
 use poolsim_advice::{Advice, Job, Measured, Options, Torch, Verdict, advise};
 use poolsim_core::TraceError;
 use rayon::prelude::*;
+use std::path::PathBuf;
 
 /// Everything that is to be said.
 struct Answer {
@@ -36,10 +37,13 @@ pub fn run(args: &AdviseArgs, out: &mut Out) -> anyhow::Result<Ending> {
         profile: &profile,
     };
     let (first, rest) = args.traces.split_first().expect("the command line has one");
-    let asked = files.read_all(first)?;
+    let read = |path: &PathBuf| -> anyhow::Result<Vec<Asked>> {
+        Ok(files.read_all(path)?.into_iter().map(Asked::without_further_attempts).collect())
+    };
+    let asked = read(first)?;
     let mut further = Vec::new();
     for path in rest {
-        further.extend(files.read_all(path)?);
+        further.extend(read(path)?);
     }
     for one in asked.iter().chain(&further) {
         one.remarks.iter().for_each(|remark| eprintln!("note: {remark}"));

@@ -33,7 +33,7 @@ pub fn run(args: &ExplainArgs, out: &mut Out) -> anyhow::Result<Ending> {
     let mut ranks = files.read_all(&args.trace)?;
     let many = ranks.len();
     let worst = worst(&ranks, args)?;
-    let asked = ranks.swap_remove(worst);
+    let asked = ranks.swap_remove(worst).without_further_attempts();
     asked.remarks.iter().for_each(|remark| eprintln!("note: {remark}"));
     if many > 1 {
         eprintln!("note: of {many} ranks this is the worst one");
