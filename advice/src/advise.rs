@@ -243,9 +243,11 @@ fn judge(
     let base = &retests[0];
     let finalists = trials.iter().zip(&others).map(|(trial, retest)| {
         let confidence = Confidence::of(&changed, retest, base);
-        let doubt = if !confidence.holds() {
+        let lives = now.measured.lives();
+        let sure = if lives { confidence.holds() } else { confidence.rescues() };
+        let doubt = if !sure {
             Some(Doubt::Luck)
-        } else if is_slow(trial, now, jobs) && now.measured.lives() {
+        } else if is_slow(trial, now, jobs) && lives {
             Some(Doubt::Slow)
         } else {
             None

@@ -9,6 +9,7 @@ import pathlib
 import statistics
 import sys
 
+import training
 from measured import h200, number, rows, share, size, table
 
 PAGE = pathlib.Path(__file__).resolve().parent / "claims.md"
@@ -138,9 +139,9 @@ def epochs():
     most = max(int(row["device_time_ns"]) for row in emptied.values()) / 1e6
     measured = h200("second-session.md")["resnet50_amp"]["pytorch"]["device time"]
     bare = h200("first-session.md")["unet_multires"]["cuda-malloc"]["allocator time"]
+    word, told, epochs_table = training.epochs()
     text = (
-        "As it is said it was not measured: no recording spans epochs with an idle GPU between them, and no data loader was recorded. What "
-        "the recordings show: PyTorch takes its segments in the first steps and reuses them; a stall that comes back with each epoch needs "
+        f"{told} In the recordings: PyTorch takes its segments in the first steps and reuses them; a stall that comes back with each epoch needs "
         "something that gives memory back (resnet50_amp: cuDNN's benchmark empties the cache whenever a new shape comes, here with the "
         f"smaller last batch). All device calls of a job together are predicted to take at most {most:.0f} ms, and took {measured} ms when "
         "resnet50_amp was replayed on an H200. Without any pool, the whole of unet_multires spent "
@@ -148,7 +149,7 @@ def epochs():
     )
     head = ["recorded job", "segments taken", "before the first step's end", "in the next two steps", "later",
             "device calls, predicted", "share of the job's time"]
-    return "NOT MEASURED HERE", text, table(head, lines), AGAIN
+    return word, text, f"{epochs_table}\n{table(head, lines)}", f"{training.AGAIN}` and `{AGAIN}"
 
 
 def split():
@@ -209,12 +210,12 @@ def empty_cache():
                       a["ooms"], b["ooms"]))
     text = (
         f"With an empty_cache at the end of each step, device calls take {min(slower):.1f} to {max(slower):.1f} times as long as "
-        "without (predicted). What it buys: less reserved on average, and on a job near its limit fewer refused requests. What "
-        "cold memory costs the kernels after it (locality) is NOT MEASURED HERE."
+        "without (predicted). What it buys: less reserved on average, and on a job near its limit fewer refused requests. "
     )
+    told, locality = training.locality()
     word = "confirmed" if min(slower) > 1 + NOTHING else "depends"
     head = ["recorded job", "empty_cache calls", "device calls", "with it", "factor", "peak reserved", "mean reserved", "OOMs", "OOMs with it"]
-    return f"{word} (time); NOT MEASURED HERE (locality)", text, table(head, lines), AGAIN
+    return f"{word} (time); not shown (locality)", text + told, f"{locality}\n{table(head, lines)}", f"{training.AGAIN}` and `{AGAIN}"
 
 
 def first_request():
@@ -242,13 +243,13 @@ def graphs():
          share(int(row["pools_bytes"]) / int(row["peak_reserved_bytes"])))
         for row in rows("private-pools.csv") if row["ooms"] == "0"
     ]
+    word, told, shown = training.graphs()
     text = (
-        "As it is said it was not measured: there is no recording of one job with and without graphs. What can be said of one with them "
-        "(compiled: torch.compile, reduce-overhead): graphs keep their memory in private pools, and keeping pools apart makes "
+        f"{told} In recordings with private pools (compiled: torch.compile, reduce-overhead) keeping pools apart makes "
         "the reservation larger, not smaller, by what the last columns say (a replay in which every request goes to the default pool)."
     )
     head = ["recorded job", "policy", "live at once", "reserved", "through private pools", "share of the reservation"]
-    return "NOT MEASURED HERE", text, table(head, lines), AGAIN
+    return word, text, f"{shown}\n{table(head, lines)}", f"{training.AGAIN}` and `{AGAIN}"
 
 
 def small_and_large():
@@ -273,10 +274,6 @@ def small_and_large():
     return "depends", text, table(head, lines), GPU
 
 
-def lacking(what):
-    return lambda: ("NOT MEASURED HERE", f"It needs {what}. A synthetic trace would repeat what its author assumed.", "", "")
-
-
 CLAIMS = [
     ("cudaMalloc costs microseconds, a pool nanoseconds", cuda_malloc),
     ("A memory pool cuts allocation latency by 90 %", ninety_per_cent),
@@ -287,8 +284,8 @@ CLAIMS = [
     ("roundup_power2_divisions reduces fragmentation", lambda: setting_claim("pow2d4", "pytorch,roundup_power2_divisions:4")),
     ("garbage_collection_threshold keeps the reservation down", garbage),
     ("empty_cache each step costs time and locality", empty_cache),
-    ("Mixed precision halves memory", lacking("one job recorded in float32 and in mixed precision; the recordings are of one precision each")),
-    ("Gradient checkpointing saves 60 % of activations", lacking("one job recorded with and without checkpoints; there is no such pair here")),
+    ("Mixed precision halves memory", training.mixed_precision),
+    ("Gradient checkpointing saves 60 % of activations", training.checkpoints),
     ("The pool holds 512 MB at the start", first_request),
     ("CUDA graphs reduce fragmentation", graphs),
     ("Small model: favour latency; large model: favour utilisation", small_and_large),

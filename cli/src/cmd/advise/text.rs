@@ -237,6 +237,9 @@ fn sure(confidence: &Confidence, out: &mut Out) -> io::Result<()> {
     if !all_live {
         text += " A changed recording may need more than there is.";
     }
+    if !confidence.holds() {
+        text += " That is less than a job that lives would have to be sure of; this one fails as it is.";
+    }
     para(&text, out)
 }
 
