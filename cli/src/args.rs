@@ -1,6 +1,7 @@
 //! The command line: syntax only. What the arguments mean together is each command's second step.
 
 mod advice;
+mod capture;
 mod lab;
 mod runs;
 mod setup;
@@ -8,6 +9,7 @@ mod synth;
 mod traces;
 
 pub use advice::{AdviseArgs, CheckArgs, ExplainArgs};
+pub use capture::CaptureArgs;
 pub use lab::{BoundArgs, FrontierArgs, SweepArgs, WaterfallArgs};
 pub use runs::{BenchArgs, CompareArgs, ReplayArgs, ReportArgs};
 pub use setup::{CalibrateArgs, CompletionsArgs, DevicesArgs, NewPolicyArgs, PoliciesArgs};
@@ -36,7 +38,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes:
+Exit codes (`capture` ends as its job does):
   0  fine
   1  an error; or `verify` found a difference, or a budget of `check` does not hold
   2  the command line was wrong
@@ -45,6 +47,8 @@ Exit codes:
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Record a PyTorch job from outside, with nothing changed in it
+    Capture(CaptureArgs),
     /// Say what is in a trace
     Info(InfoArgs),
     /// Write a trace in another format

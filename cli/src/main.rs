@@ -50,6 +50,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli, out: &mut Out) -> anyhow::Result<Ending> {
     match cli.command {
+        Command::Capture(args) => cmd::capture::run(&args),
         Command::Info(args) => cmd::info::run(&args, out),
         Command::Convert(args) => cmd::convert::run(&args, out),
         Command::Replay(args) => cmd::replay::run(&args, out),

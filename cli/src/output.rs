@@ -15,6 +15,8 @@ pub enum Ending {
     Usage,
     /// The simulated job ran out of memory.
     OutOfMemory,
+    /// As the job that was captured ended.
+    Job(u8),
 }
 
 impl From<Ending> for ExitCode {
@@ -24,6 +26,7 @@ impl From<Ending> for ExitCode {
             Ending::Failed => 1,
             Ending::Usage => 2,
             Ending::OutOfMemory => 3,
+            Ending::Job(code) => code,
         })
     }
 }

@@ -120,7 +120,7 @@ fn open_unnamed(path: &Path, options: &OpenOptions) -> Result<Opened, TraceError
 pub fn content(path: &Path) -> Result<Stream, TraceError> {
     let read = || {
         let (stream, _) = open_file(path)?;
-        peel(stream, 0).map(|peeled| peeled.stream).map_err(|e| read_error(&e, 0))
+        peel(stream, SNIFF_LEN).map(|peeled| peeled.stream).map_err(|e| read_error(&e, 0))
     };
     read().map_err(|e: TraceError| e.in_file(path))
 }
@@ -235,4 +235,25 @@ fn require_device(device: u32, devices: &[DeviceSummary]) -> Result<(), TraceErr
         Place::Whole,
         format!("holds no device {device}; it holds {}", present.join(", ")),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn content_is_read_through_every_compression() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(b"words").unwrap();
+        let zstd = zstd::encode_all(&b"words"[..], 1).unwrap();
+        for bytes in [b"words".to_vec(), gzip.finish().unwrap(), zstd] {
+            fs::write(&path, bytes).unwrap();
+            let mut text = String::new();
+            content(&path).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, "words");
+        }
+    }
 }

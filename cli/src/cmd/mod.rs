@@ -4,6 +4,7 @@ pub mod advise;
 pub mod bench;
 pub mod bound;
 pub mod calibrate;
+pub mod capture;
 pub mod check;
 pub mod compare;
 pub mod convert;

@@ -1,0 +1,74 @@
+//! The command line of `capture`.
+
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `poolsim capture`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  poolsim capture -o run.pickle -- python train.py --epochs 1
+  poolsim capture -o run.pickle --every 5m -- torchrun --nproc-per-node 8 train.py
+  poolsim capture -o run.pst --stacks -- python train.py
+  poolsim capture -o run.pickle --finish run.pickle.capture   # after poolsim itself was killed
+
+The command's output and exit code are its own. Each process that used CUDA gets a file: run.pickle, or run.rank0.pickle, \
+run.rank1.pickle, … (run.pid1234.pickle without ranks), and beside it a .json with what a snapshot does not hold. A snapshot is \
+written when a process ends, is refused memory, gets SIGTERM or SIGUSR1, and every --every; of a process killed by SIGKILL the \
+last one is kept. docs/capture.md says what is recorded and what not.")]
+pub struct CaptureArgs {
+    /// Where the trace goes: a PyTorch snapshot, which `verify` can check, or .pst, .json, … as `convert` writes
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Record Python stacks too; this costs time in every request
+    #[arg(long)]
+    pub stacks: bool,
+
+    /// Write a snapshot so often, as in 30s, 5m or 1h, against losing all if the job is killed
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub every: Option<Duration>,
+
+    /// Most history entries that a process keeps in memory; of longer runs the last ones are captured
+    #[arg(long, value_name = "N", default_value_t = 2_000_000,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub max_entries: u64,
+
+    /// Make the files of a capture whose poolsim was killed, from the folder that it left
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["command", "stacks", "every"])]
+    pub finish: Option<PathBuf>,
+
+    /// The job: a command with its arguments
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "finish")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[digits..] {
+        "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        _ => return Err("give a whole number with s, m or h, as in 5m".into()),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| format!("{text:?} has no number"))?;
+    match number.checked_mul(unit) {
+        Some(seconds @ 1..=2_592_000) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{text}: at least 1s, at most 720h")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_time("5m"), Ok(Duration::from_secs(300)));
+        for text in ["", "5", "m", "0s", "-1s", "721h", "99999999999999999999h"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+}
