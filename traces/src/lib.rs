@@ -4,6 +4,7 @@
 //! [`Source`]. Each format is one row of [`import::IMPORTERS`].
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod check;
 mod compression;
 mod digest;

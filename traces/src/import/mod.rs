@@ -3,6 +3,7 @@
 //! A format that is recognised but holds nothing to replay is a row too: its `read` returns a
 //! [`TraceErrorKind::NoEvents`] error that says what the file is and what to record instead.
 
+pub mod driver_calls;
 mod gather;
 pub mod jax_pprof;
 mod json_keys;
@@ -94,7 +95,7 @@ macro_rules! importers {
 }
 
 importers! {
-    pst, native_jsonl, native_json, torch_pickle, torch_json, torch_html, rmm_csv, rmm_debug_log,
+    pst, driver_calls, native_jsonl, native_json, torch_pickle, torch_json, torch_html, rmm_csv, rmm_debug_log,
     kineto, torch_timeline, jax_pprof, stalloc, vma_replay, nsys_sqlite, minimalloc_csv,
 }
 
