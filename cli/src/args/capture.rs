@@ -1,8 +1,19 @@
 //! The command line of `capture`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// How the driver's calls may be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Via {
+    /// CUPTI, else interposed functions
+    Auto,
+    /// CUPTI alone
+    Cupti,
+    /// Interposed functions alone
+    Preload,
+}
 
 /// Arguments of `poolsim capture`.
 #[derive(Debug, Args)]
@@ -11,6 +22,7 @@ Examples:
   poolsim capture -o run.pickle -- python train.py --epochs 1
   poolsim capture -o run.pickle --every 5m -- torchrun --nproc-per-node 8 train.py
   poolsim capture -o run.pst --stacks -- python train.py
+  poolsim capture --driver -o app.pst -- ./any-cuda-program
   poolsim capture -o run.pickle --finish run.pickle.capture   # after poolsim itself was killed
 
 The command's output and exit code are its own. Each process that used CUDA gets a file: run.pickle, or run.rank0.pickle, \
@@ -21,6 +33,20 @@ pub struct CaptureArgs {
     /// Where the trace goes: a PyTorch snapshot, which `verify` can check, or .pst, .json, … as `convert` writes
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+
+    /// Record the memory calls at the CUDA driver instead, of any program
+    ///
+    /// Of processes that use CUDA each gets a file; --via says how the calls are seen.
+    #[arg(long, conflicts_with_all = ["stacks", "every", "max_entries", "finish"])]
+    pub driver: bool,
+
+    /// How to see the driver's calls
+    #[arg(long, value_enum, value_name = "WAY", default_value = "auto", requires = "driver")]
+    pub via: Via,
+
+    /// Keep the driver call logs beside the traces: they hold every call, also those that are no events
+    #[arg(long, requires = "driver")]
+    pub keep_calls: bool,
 
     /// Record Python stacks too; this costs time in every request
     #[arg(long)]

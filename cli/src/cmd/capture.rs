@@ -1,5 +1,6 @@
-//! `poolsim capture`: records a PyTorch job from outside, with nothing changed in it.
+//! `poolsim capture`: records a PyTorch job, or any CUDA program, from outside, with nothing changed in it.
 
+mod driver;
 mod job;
 mod spool;
 
@@ -15,6 +16,9 @@ const HOOK: &str = include_str!("capture/hook.py");
 
 /// Runs the job and makes its files. Ends as the job does: a capture that fails is said and changes nothing.
 pub fn run(args: &CaptureArgs) -> anyhow::Result<Ending> {
+    if args.driver {
+        return driver::run(args);
+    }
     if let Some(folder) = &args.finish {
         let spool = Spool::open(folder)?;
         let made = spool.finish(&args.output)?;

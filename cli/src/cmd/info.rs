@@ -1,6 +1,7 @@
 //! `poolsim info`: what is in a trace.
 
 mod document;
+mod layers;
 mod text;
 
 use crate::args::InfoArgs;
@@ -26,6 +27,7 @@ struct Facts {
     stacks: u64,
     annotations: u64,
     contents: Contents,
+    layers: Vec<layers::Layer>,
     recorded: Option<Recorded>,
     digest: String,
 }
@@ -67,6 +69,7 @@ fn facts(input: Input) -> anyhow::Result<Facts> {
         stacks: 0,
         annotations: 0,
         contents: Contents::default(),
+        layers: Vec::new(),
         recorded: None,
         digest: String::new(),
     };
@@ -77,12 +80,15 @@ fn facts(input: Input) -> anyhow::Result<Facts> {
         Source::Trace(trace) => {
             facts.stacks = trace.stacks.stack_count() as u64 - 1;
             facts.annotations = trace.annotations.len() as u64;
-            facts.take_events(&mut TraceReader::new(Arc::new(*trace)))?;
+            let trace = Arc::new(*trace);
+            facts.layers = layers::layers(&mut TraceReader::new(trace.clone()), &trace.stacks)?;
+            facts.take_events(&mut TraceReader::new(trace))?;
         }
         Source::Pst(mut reader) => {
             let tables = reader.tables()?;
             facts.stacks = tables.stacks.stack_count() as u64 - 1;
             facts.annotations = tables.annotations.len() as u64;
+            facts.layers = layers::layers(&mut reader.reopen(), &tables.stacks)?;
             facts.take_events(&mut reader)?;
         }
     }

@@ -1,5 +1,6 @@
 //! The facts as JSON.
 
+use super::layers::Used;
 use super::{Facts, Recorded};
 use serde_json::{Value, json};
 
@@ -63,6 +64,10 @@ pub fn document(facts: &Facts) -> Value {
         "streams": streams,
         "pools": pools,
         "events": { "total": contents.events, "by_kind": contents.by_kind },
+        "layers": layers(facts),
+        "device_used": Used::of(header).map(|used| {
+            json!({ "first_bytes": used.first, "peak_bytes": used.peak, "last_bytes": used.last })
+        }),
         "requests": {
             "peak_live_bytes": contents.peak_live,
             "final_live_bytes": contents.final_live,
@@ -87,4 +92,17 @@ fn recording(recorded: &Recorded) -> Value {
             "free_bytes": recorded.free,
         },
     })
+}
+
+fn layers(facts: &Facts) -> Vec<Value> {
+    let row = |layer: &super::layers::Layer| {
+        json!({
+            "library": layer.library,
+            "requests": layer.requests,
+            "peak_bytes": layer.peak,
+            "at_peak_bytes": layer.at_peak,
+            "final_bytes": layer.last,
+        })
+    };
+    facts.layers.iter().map(row).collect()
 }

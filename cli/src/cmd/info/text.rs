@@ -1,5 +1,6 @@
 //! The facts in words.
 
+use super::layers::Used;
 use super::{Facts, Recorded};
 use crate::lacks::lacks;
 use crate::output::{Out, paragraph};
@@ -13,6 +14,7 @@ pub fn write(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
     if facts.contents.events > 0 {
         events(facts, out)?;
     }
+    layers(facts, out)?;
     if let Some(recorded) = &facts.recorded {
         recording(recorded, out)?;
     }
@@ -139,6 +141,51 @@ fn events(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
             line(out, &name, format_args!("{requests} (id {}, {}{flags})", info.id.0, info.id.1))?;
         }
     }
+    Ok(())
+}
+
+/// Whose memory it is, and what of the device's memory that explains.
+fn layers(facts: &Facts, out: &mut Out) -> anyhow::Result<()> {
+    if facts.layers.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nMemory by library that called the driver")?;
+    for layer in &facts.layers {
+        writeln!(
+            out,
+            "  {:<28}{} at most, {} when all together held most, {} at the end; {}",
+            layer.library,
+            ShowBytes(layer.peak),
+            ShowBytes(layer.at_peak),
+            ShowBytes(layer.last),
+            show_plural(layer.requests, "request"),
+        )?;
+    }
+    if let Some(host) =
+        facts.header.attributes.get("host memory peak").and_then(|text| text.parse().ok())
+    {
+        line(out, "pinned host", format_args!("{} at most, beside the device's", ShowBytes(host)))?;
+    }
+    let Some(used) = Used::of(&facts.header) else { return Ok(()) };
+    let peak = facts.contents.peak_live;
+    let rest = used.peak.saturating_sub(used.first).saturating_sub(peak);
+    writeln!(out, "\nThe device's memory, as nvidia-smi shows it")?;
+    line(
+        out,
+        "at the start",
+        format_args!("{}: other processes, before this one's context", ShowBytes(used.first)),
+    )?;
+    line(out, "calls above", format_args!("{} at most", ShowBytes(peak)))?;
+    line(
+        out,
+        "the rest",
+        format_args!(
+            "{}: context, modules, rounding, and what other processes took meanwhile",
+            ShowBytes(rest)
+        ),
+    )?;
+    line(out, "at most", ShowBytes(used.peak))?;
+    line(out, "at the end", ShowBytes(used.last))?;
     Ok(())
 }
 

@@ -82,7 +82,7 @@ impl Fold {
             source: "driver-calls".into(),
             streams: vec![0],
             pools: vec![PoolInfo::default()],
-            knows: Knows { completions: false, stacks: true, ..Knows::default() },
+            knows: Knows { stacks: true, ..Knows::default() },
             ..TraceHeader::default()
         };
         fold
@@ -320,6 +320,8 @@ impl Fold {
     /// The trace, with what of the calls it does not hold.
     pub fn finish(mut self) -> Trace {
         let header = &mut self.trace.header;
+        // A free in the allocation's own stream is complete for all that comes behind it there.
+        header.knows.completions = self.other_stream == 0;
         for (kind, name) in CALLS {
             if let Some((calls, failed)) = self.counts.get(kind) {
                 let failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
