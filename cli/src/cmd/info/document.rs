@@ -99,6 +99,8 @@ fn layers(facts: &Facts) -> Vec<Value> {
         json!({
             "library": layer.library,
             "requests": layer.requests,
+            "requested_bytes": layer.requested,
+            "frees": layer.frees,
             "peak_bytes": layer.peak,
             "at_peak_bytes": layer.at_peak,
             "final_bytes": layer.last,

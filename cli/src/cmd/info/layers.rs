@@ -12,6 +12,10 @@ pub struct Layer {
     pub library: String,
     /// Its requests that were granted.
     pub requests: u64,
+    /// The bytes of these requests together.
+    pub requested: Bytes,
+    /// Frees of its memory.
+    pub frees: u64,
     /// Most bytes that it held.
     pub peak: Bytes,
     /// What it held when all together held most.
@@ -65,6 +69,7 @@ pub fn layers(source: &mut dyn EventSource, stacks: &StackTable) -> Result<Vec<L
                     let library = frame.map_or("other sources", |frame| &frame.file).to_string();
                     let layer = layers.entry(library.clone()).or_default();
                     layer.requests += 1;
+                    layer.requested = layer.requested.saturating_add(event.size);
                     layer.now += event.size;
                     layer.peak = layer.peak.max(layer.now);
                     owners.insert(event.slot.0, library);
@@ -78,6 +83,7 @@ pub fn layers(source: &mut dyn EventSource, stacks: &StackTable) -> Result<Vec<L
                     if let Some(layer) =
                         owners.remove(&event.slot.0).and_then(|l| layers.get_mut(&l))
                     {
+                        layer.frees += 1;
                         layer.now -= event.size;
                         now -= event.size;
                     }
