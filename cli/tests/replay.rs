@@ -150,3 +150,21 @@ fn a_simulated_run_is_a_snapshot_that_verifies() {
         assert_eq!(verified["files"][0]["mismatches"], 0, "{verified}");
     }
 }
+
+/// Recorded near its limit, the job tried further algorithms after each refusal. With the whole card it would not have tried them.
+#[test]
+fn a_job_recorded_under_a_limit_is_itself_without_it() {
+    let limited = corpus("default/unet_multires-lim12.5.pickle.zst");
+    for setting in ["default", "expand"] {
+        let sidecar = corpus(&format!("{setting}/unet_multires.json"));
+        let recorded: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(sidecar).unwrap()).unwrap();
+        let policy = if setting == "expand" { "expandable" } else { "pytorch" };
+        let replay =
+            json(&["replay", &limited, "-p", policy, "--memory-fraction", "1", "--json"], 0);
+        let peak = &replay["runs"][0]["metrics"]["peak_reserved_bytes"];
+        assert_eq!(*peak, recorded["stats"]["reserved_bytes.all.peak"], "{setting}");
+    }
+    // As it was recorded it lived under expandable segments, in the same limit.
+    json(&["replay", &limited, "-p", "expandable", "--json"], 0);
+}

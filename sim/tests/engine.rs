@@ -132,6 +132,24 @@ fn recorded_refusals_are_rescued_or_confirmed() {
     assert_eq!((end.rescued, end.ooms, end.new_ooms), (0, 1, 0));
 }
 
+/// Had it been granted the first, the program would not have asked again.
+#[test]
+fn what_follows_a_rescued_request_at_once_is_not_asked_for() {
+    let again = |script: Script| script.push(EventKind::AllocRefused, 1, G);
+    let row = || {
+        let first = Script::default().alloc(0, G).push(EventKind::AllocRefused, 1, 2 * G);
+        again(again(first).push(EventKind::EmptyCache, 0, 0))
+    };
+    let (end, _) = run(row(), 3).unwrap();
+    assert_eq!((end.rescued, end.ooms, end.skipped, end.allocs), (1, 0, 2, 2));
+    // The first is refused again: the others are asked for, as recorded.
+    let (end, _) = run(row(), 2).unwrap();
+    assert_eq!((end.rescued, end.ooms, end.skipped), (1, 1, 1));
+    // Whatever the program did in between, it went on.
+    let (end, _) = run(again(row().free(0)), 3).unwrap();
+    assert_eq!((end.rescued, end.ooms, end.skipped), (2, 0, 2));
+}
+
 #[test]
 fn runs_stop_where_asked() {
     let script = || Script::default().alloc(0, G).alloc(1, G).alloc(2, G).alloc(3, G);

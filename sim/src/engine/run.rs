@@ -7,7 +7,7 @@ use poolsim_core::record::OomRecord;
 use poolsim_core::stack::StackId;
 use poolsim_core::{
     Action, AllocError, AllocRequest, BlockId, BlockState, Bytes, DevAddr, Event, EventKind, Grant,
-    HeapImage, HeapVisitor, Nanos, Policy, PoolOp, ReplayTarget, Slot, StreamId, SyncScope,
+    HeapImage, HeapVisitor, Nanos, Policy, PoolId, PoolOp, ReplayTarget, Slot, StreamId, SyncScope,
     TraceError,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,9 @@ pub(super) struct Run<'r, P: ?Sized, T, O: ?Sized> {
     pub(super) held: Vec<Held>,
     /// Lines of the log that were shown to the observer.
     seen: usize,
+    /// A request that the recorded run was refused and this one was not: its event, or the last one after it that does
+    /// not end the row, and where it asked.
+    rescued: Option<(u64, StreamId, PoolId)>,
     /// Time of the latest event.
     last: Nanos,
     pub(super) end: RunEnd,
@@ -82,6 +85,7 @@ where
             logging,
             held: Vec::new(),
             seen: 0,
+            rescued: None,
             last: 0,
             end: RunEnd::default(),
         }
@@ -151,8 +155,35 @@ where
             return self.alloc(at);
         }
         let outcome = self.other(at.index, at.event)?;
+        let ends_no_row = matches!(
+            at.event.kind(),
+            EventKind::FreeDone
+                | EventKind::EmptyCache
+                | EventKind::SyncStream
+                | EventKind::SyncDevice
+        );
+        if let Some((last, ..)) = &mut self.rescued
+            && ends_no_row
+            && *last + 1 == at.index
+        {
+            *last = at.index;
+        }
         self.observe(at, outcome, None);
         Ok(false)
+    }
+
+    /// Whether the program would not have asked here: it asked again at once, on the same stream and from the same pool, since
+    /// it was refused in the recorded run (cuDNN tries one algorithm after another), and in this run it was not.
+    #[cold]
+    fn asks_in_vain(&mut self, at: At<'_>) -> bool {
+        let asks_at = (at.event.stream, at.event.pool());
+        match &mut self.rescued {
+            Some((last, stream, pool)) if *last + 1 == at.index && (*stream, *pool) == asks_at => {
+                *last = at.index;
+                true
+            }
+            _ => false,
+        }
     }
 
     fn other(&mut self, index: u64, event: &Event) -> Result<Outcome<'static>, TraceError> {
@@ -245,7 +276,7 @@ where
         if keeps {
             self.slots.claim(slot, at.index, self.end.allocs)?;
         }
-        if event.size == 0 {
+        if event.size == 0 || (!keeps && self.asks_in_vain(at)) {
             self.skip_request(slot, keeps);
             self.observe_rare(at, Outcome::Skipped, None);
             return Ok(false);
@@ -261,6 +292,7 @@ where
                 if keeps {
                     self.slots.set(slot, State::Live(grant.block));
                 } else {
+                    self.rescued = Some((at.index, event.stream, event.pool()));
                     self.rescue(event, grant);
                 }
                 self.observe(at, Outcome::Granted(grant), None);
@@ -274,7 +306,7 @@ where
         }
     }
 
-    /// A request for no bytes never reaches an allocator: the program gets a null pointer.
+    /// A request for no bytes never reaches an allocator: the program gets a null pointer. Nor does one that is not made.
     #[cold]
     fn skip_request(&mut self, slot: Slot, keeps: bool) {
         self.end.allocs -= 1;

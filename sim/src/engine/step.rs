@@ -18,7 +18,8 @@ pub enum Outcome<'a> {
     Done,
     /// `empty_cache` gave this many bytes back.
     GaveBack(Bytes),
-    /// The event was left out: its request was refused before, or asked for no bytes.
+    /// The event was left out: its request was refused before, or asked for no bytes, or would not have been made had the
+    /// recorded run been granted what this one was.
     Skipped,
 }
 
