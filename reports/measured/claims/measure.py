@@ -209,7 +209,8 @@ def latency():
 
 
 def provenance(source):
-    files = sorted(path for path in HERE.glob("*.csv"))
+    trained = ("memory.csv", "graphs.csv", "emptied.csv", "epochs.csv")  # measure-training.py writes these
+    files = sorted(path for path in HERE.glob("*.csv") if path.name not in trained)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     lines = [
         "command  reports/measured/claims/measure.py target/release/poolsim",
