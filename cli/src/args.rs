@@ -9,7 +9,7 @@ mod synth;
 mod traces;
 
 pub use advice::{AdviseArgs, CheckArgs, ExplainArgs};
-pub use capture::{CaptureArgs, Via};
+pub use capture::{CaptureArgs, Every, Via};
 pub use lab::{BoundArgs, FrontierArgs, SweepArgs, WaterfallArgs};
 pub use runs::{BenchArgs, CompareArgs, ReplayArgs, ReportArgs};
 pub use setup::{CalibrateArgs, CompletionsArgs, DevicesArgs, NewPolicyArgs, PoliciesArgs};

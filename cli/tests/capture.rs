@@ -106,9 +106,31 @@ fn the_jobs_words_and_code_are_its_own_and_its_history_is_kept() {
     assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }
 
+/// Calls that the history does not hold go beside it, and ranges go into it.
+#[test]
+fn calls_and_ranges_around_requests_are_kept() {
+    let scene = Scene::new();
+    let program = "cuda = torch.cuda; nvtx = cuda.nvtx; \
+                   print(nvtx.range_push('forward'), nvtx.range_push('block'), nvtx.range_pop(), nvtx.range_pop()); \
+                   torch.Tensor().record_stream(cuda); cuda.empty_cache(); cuda.memory.empty_cache(); \
+                   cuda.set_per_process_memory_fraction(0.25, 1); \
+                   print(*cuda.memory._metadata, sep=', ')";
+    let done = scene.python(&[], &(START.to_string() + program));
+    let marks = "step 0, step 0: forward, step 0: forward: block, step 0: forward, step 0";
+    assert_eq!(done.out, format!("0 1 1 0\n{marks}\n"), "{}", done.err);
+    let facts = scene.holds("run.pickle");
+    let calls: Vec<&str> =
+        facts["calls"].as_array().unwrap().iter().map(|c| c["call"].as_str().unwrap()).collect();
+    let wanted = ["record_stream", "empty_cache", "empty_cache", "set_per_process_memory_fraction"];
+    assert_eq!(calls, wanted);
+    assert_eq!(facts["calls"][0]["addr"], 4096);
+    assert_eq!(facts["memory_fraction"], Value::Null, "that of another device is not ours");
+}
+
 #[test]
 fn however_a_process_ends_its_last_snapshot_is_kept() {
-    let cases: [(&[&str], &str, i32, &str); 6] = [
+    let slow = "import time; os.environ['FAKE_SNAPSHOT_TAKES'] = '1'; time.sleep(1.4)";
+    let cases: [(&[&str], &str, i32, &str); 9] = [
         (&[], "raise ValueError('no')", 1, "exit"),
         (
             &[],
@@ -123,6 +145,21 @@ fn however_a_process_ends_its_last_snapshot_is_kept() {
             "import time; time.sleep(1.6); os.kill(os.getpid(), 9)",
             128 + 9,
             "time",
+        ),
+        (
+            &["--every", "2steps"],
+            "[hook() for hook in torch.optim.optimizer.hooks * 5]; os.kill(os.getpid(), 9)",
+            128 + 9,
+            "step 4",
+        ),
+        // The end comes while another thread writes: the last snapshot is still that of the end.
+        (&["--every", "1s"], slow, 0, "exit"),
+        (
+            &[],
+            "signal.signal(signal.SIGTERM, lambda *_: os._exit(3)); os.kill(os.getpid(), signal.SIGUSR1); \
+             os.kill(os.getpid(), signal.SIGTERM)",
+            3,
+            "SIGUSR1",
         ),
         (&["--stacks"], "assert torch.cuda.memory._recording['context'] == 'all'", 0, "exit"),
     ];
@@ -197,6 +234,19 @@ fn a_snapshot_that_cannot_be_written_is_said_and_the_job_goes_on() {
     assert_eq!((done.code, done.out.as_str()), (0, "worked\n"));
     assert!(done.err.contains("no snapshot could be written"), "{}", done.err);
     assert!(done.err.contains("the job goes on"), "{}", done.err);
+}
+
+/// A disk that fills up between two snapshots: the first stays, nothing half-written does, and one line says so.
+#[test]
+fn a_full_disk_keeps_the_last_complete_snapshot() {
+    let scene = Scene::new();
+    let program = "import resource; ask = lambda: os.kill(os.getpid(), signal.SIGUSR1); ask(); \
+                   resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); ask(); ask(); \
+                   print(*[n for n in os.listdir(os.environ['POOLSIM_CAPTURE_SPOOL']) if 'part' in n]); os._exit(4)";
+    let done = scene.python(&[], &(START.to_string() + program));
+    assert_eq!((done.code, done.out.as_str()), (4, "\n"), "{}", done.err);
+    assert_eq!(done.err.matches("no snapshot could be written").count(), 1, "{}", done.err);
+    assert_eq!(scene.holds("run.pickle")["written_at"], "SIGUSR1");
 }
 
 #[test]

@@ -27,7 +27,7 @@ Examples:
 
 The command's output and exit code are its own. Each process that used CUDA gets a file: run.pickle, or run.rank0.pickle, \
 run.rank1.pickle, … (run.pid1234.pickle without ranks), and beside it a .json with what a snapshot does not hold. A snapshot is \
-written when a process ends, is refused memory, gets SIGTERM or SIGUSR1, and every --every; of a process killed by SIGKILL the \
+written when a process ends, is refused memory, gets SIGTERM or SIGUSR1, and at every --every; of a process killed by SIGKILL the \
 last one is kept. docs/capture.md says what is recorded and what not.")]
 pub struct CaptureArgs {
     /// Where the trace goes: a PyTorch snapshot, which `verify` can check, or .pst, .json, … as `convert` writes
@@ -52,9 +52,9 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub stacks: bool,
 
-    /// Write a snapshot so often, as in 30s, 5m or 1h, against losing all if the job is killed
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub every: Option<Duration>,
+    /// Write a snapshot so often, as in 30s, 5m, 1h or 100steps, against losing all if the job is killed
+    #[arg(long, value_name = "TIME|STEPS", value_parser = parse_every)]
+    pub every: Option<Every>,
 
     /// Most history entries that a process keeps in memory; of longer runs the last ones are captured
     #[arg(long, value_name = "N", default_value_t = 2_000_000,
@@ -70,17 +70,31 @@ pub struct CaptureArgs {
     pub command: Vec<std::ffi::OsString>,
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+/// How often a process writes a snapshot on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// After so much time.
+    Time(Duration),
+    /// After so many steps of its optimizers.
+    Steps(u64),
+}
+
+fn parse_every(text: &str) -> Result<Every, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: Option<u64> = text[..digits].parse().ok();
     let unit = match &text[digits..] {
         "s" => 1,
         "m" | "min" => 60,
         "h" => 3600,
-        _ => return Err("give a whole number with s, m or h, as in 5m".into()),
+        "step" | "steps" => {
+            let steps = number.filter(|n| (1..=1_000_000_000).contains(n));
+            return steps.map(Every::Steps).ok_or_else(|| format!("{text}: 1 to a billion steps"));
+        }
+        _ => return Err("give a whole number with s, m, h or steps, as in 5m or 100steps".into()),
     };
-    let number: u64 = text[..digits].parse().map_err(|_| format!("{text:?} has no number"))?;
+    let number = number.ok_or_else(|| format!("{text:?} has no number"))?;
     match number.checked_mul(unit) {
-        Some(seconds @ 1..=2_592_000) => Ok(Duration::from_secs(seconds)),
+        Some(seconds @ 1..=2_592_000) => Ok(Every::Time(Duration::from_secs(seconds))),
         _ => Err(format!("{text}: at least 1s, at most 720h")),
     }
 }
@@ -90,11 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
-        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(parse_time("5m"), Ok(Duration::from_secs(300)));
-        for text in ["", "5", "m", "0s", "-1s", "721h", "99999999999999999999h"] {
-            assert!(parse_time(text).is_err(), "{text}");
+    fn times_and_steps_have_units() {
+        assert_eq!(parse_every("30s"), Ok(Every::Time(Duration::from_secs(30))));
+        assert_eq!(parse_every("5m"), Ok(Every::Time(Duration::from_secs(300))));
+        assert_eq!(parse_every("100steps"), Ok(Every::Steps(100)));
+        let wrong = ["", "5", "m", "0s", "-1s", "721h", "99999999999999999999h", "0steps", "steps"];
+        for text in wrong {
+            assert!(parse_every(text).is_err(), "{text}");
         }
     }
 }

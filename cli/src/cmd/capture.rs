@@ -4,7 +4,7 @@ mod driver;
 mod job;
 mod spool;
 
-use crate::args::CaptureArgs;
+use crate::args::{CaptureArgs, Every};
 use crate::output::{Ending, Usage};
 use anyhow::Context;
 use spool::Spool;
@@ -81,12 +81,17 @@ fn environment(
         path.push(":");
         path.push(before);
     }
-    let every = args.every.map_or(0, |every| every.as_secs());
+    let (seconds, steps) = match args.every {
+        None => (0, 0),
+        Some(Every::Time(time)) => (time.as_secs(), 0),
+        Some(Every::Steps(steps)) => (0, steps),
+    };
     vec![
         ("PYTHONPATH", path),
         ("POOLSIM_CAPTURE_SPOOL", spool.folder().into()),
         ("POOLSIM_CAPTURE_STACKS", if args.stacks { "1" } else { "0" }.into()),
         ("POOLSIM_CAPTURE_ENTRIES", args.max_entries.to_string().into()),
-        ("POOLSIM_CAPTURE_EVERY", every.to_string().into()),
+        ("POOLSIM_CAPTURE_EVERY", seconds.to_string().into()),
+        ("POOLSIM_CAPTURE_EVERY_STEPS", steps.to_string().into()),
     ]
 }

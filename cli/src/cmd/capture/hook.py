@@ -5,16 +5,26 @@ switches the history on, and it writes a snapshot whenever the process may end. 
 leaves the job alone.
 """
 
+import contextlib
+import functools
 import importlib.machinery
 import importlib.util
 import os
 import sys
+import time
 
+_CALLS_KEPT = 20_000
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SPOOL = os.environ.get("POOLSIM_CAPTURE_SPOOL", "")
 
 
+_said = set()
+
+
 def _say(what):
+    if what in _said:
+        return
+    _said.add(what)
     try:
         sys.stderr.write(f"poolsim capture: {what}; the job goes on\n")
     except Exception:
@@ -28,10 +38,14 @@ class _Recorder:
         self.torch = torch
         self.pid = None
         self.lock = None
-        self.fraction = None
+        self.writer = None
+        self.fractions = {}
+        self.calls = []
+        self.calls_left_out = 0
         self.steps = 0
-        self.busy = False
-        self.last_oom = 0.0
+        self.ranges = []
+        self.mark = None
+        self.last_oom = None
 
     def start(self):
         """Called by torch when CUDA starts, once in each process that uses it."""
@@ -54,7 +68,8 @@ class _Recorder:
             max_entries=int(os.environ["POOLSIM_CAPTURE_ENTRIES"]),
         )
         atexit.register(self.write, "exit")
-        for part in (self._begin, self._watch_children, self._watch_signals, self._watch_refusals, self._mark_steps):
+        parts = self._begin, self._watch_children, self._watch_signals, self._watch_refusals, self._watch_marks, self._watch_steps
+        for part in parts:
             try:
                 part()
             except Exception as error:
@@ -100,67 +115,88 @@ class _Recorder:
         signal.signal(signal.SIGUSR1, on_usr1)
 
     def _watch_refusals(self):
-        import time
-
         def on_refusal(*_):
             # A program may be refused a hundred times in a row (cuDNN tries algorithms): now and then is enough.
-            if time.monotonic() - self.last_oom > 10:
+            if self.last_oom is None or time.monotonic() - self.last_oom > 10:
                 self.write("out of memory")
                 self.last_oom = time.monotonic()
 
         self.torch._C._cuda_attach_out_of_memory_observer(on_refusal)
 
-    def _mark_steps(self):
-        """Requests carry the number of the optimizer's step, where this torch can attach words to them."""
-        mark = getattr(self.torch.cuda.memory, "_set_memory_metadata", None)
-        if mark is None:
-            return
+    def _watch_marks(self):
+        """Requests carry the step and the NVTX ranges around them, where this torch can attach words to them."""
+        self.mark = getattr(self.torch.cuda.memory, "_set_memory_metadata", None)
+        self._mark()
+
+    def _mark(self):
+        if self.mark is not None:
+            self.mark(": ".join([f"step {self.steps}"] + self.ranges))
+
+    def range_begins(self, name):
+        self.ranges.append(str(name)[:80])
+        self._mark()
+
+    def range_ends(self):
+        if self.ranges:
+            self.ranges.pop()
+            self._mark()
+
+    def _watch_steps(self):
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        mark("step 0")
+        every = int(os.environ.get("POOLSIM_CAPTURE_EVERY_STEPS", "0"))
 
         def after_step(*_):
             self.steps += 1
-            mark(f"step {self.steps}")
+            self._mark()
+            if every > 0 and self.steps % every == 0:
+                self.write(f"step {self.steps}")
 
         register_optimizer_step_post_hook(after_step)
 
-    def _write_every(self, seconds):
-        import time
+    def called(self, at, name, **what):
+        """Keeps a call that the history does not hold; `at` is on the history's clock."""
+        if len(self.calls) < _CALLS_KEPT:
+            self.calls.append({"time_us": at, "call": name, **what})
+        else:
+            self.calls_left_out += 1
 
+    def _write_every(self, seconds):
         while self.pid == os.getpid():
             time.sleep(seconds)
             self.write("time")
 
     def write(self, why):
         """Replaces this process's snapshot by one of this moment."""
-        if self.pid != os.getpid() or self.busy:
+        import threading
+
+        # A signal may come while its own thread writes; another thread's writing is waited for.
+        if self.pid != os.getpid() or self.writer == threading.get_ident():
             return
         with self.lock:
-            self.busy = True
+            self.writer = threading.get_ident()
             try:
                 self._write_snapshot()
                 self._write_facts(why)
             except Exception as error:
                 _say(f"no snapshot could be written to {_SPOOL}: {error}")
             finally:
-                self.busy = False
+                self.writer = None
 
     def _write_snapshot(self):
         import pickle
 
         snapshot = self.torch.cuda.memory._snapshot()
         path = os.path.join(_SPOOL, f"{self.pid}.pickle")
-        with open(path + ".part", "wb") as file:
+        with _replacing(path) as file:
             pickle.dump(snapshot, file, protocol=4)
-        os.replace(path + ".part", path)
 
     def _write_facts(self, why):
         import json
-        import time
 
         cuda = self.torch.cuda
-        device = cuda.get_device_properties(cuda.current_device())
+        current = cuda.current_device()
+        device = cuda.get_device_properties(current)
         facts = {
             "written_at": why,
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -170,32 +206,91 @@ class _Recorder:
             "world_size": os.environ.get("WORLD_SIZE"),
             "torch": self.torch.__version__,
             "cuda": self.torch.version.cuda,
+            "driver": _driver(),
             "device": device.name,
             "total_memory": device.total_memory,
-            "memory_fraction": self.fraction,
+            "memory_fraction": self.fractions.get(current),
             "conf": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")),
             "steps": self.steps,
+            "calls": self.calls,
+            "calls_left_out": self.calls_left_out,
             "memory_stats": dict(cuda.memory_stats()) if why != "running" else {},
         }
         path = os.path.join(_SPOOL, f"{self.pid}.json")
-        with open(path + ".part", "w") as file:
-            json.dump(facts, file, indent=1)
+        with _replacing(path) as file:
+            file.write(json.dumps(facts, indent=1).encode())
+
+
+@contextlib.contextmanager
+def _replacing(path):
+    """A file that takes its place when it is complete; on a full disk it gives back what it took."""
+    try:
+        with open(path + ".part", "wb") as file:
+            yield file
         os.replace(path + ".part", path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path + ".part")
+        raise
+
+
+def _driver():
+    """The driver's version, where Linux tells it."""
+    try:
+        with open("/sys/module/nvidia/version") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _wrap(owners, name, note):
+    """Has `note` told of each call of a function that returned, with the moment at which it was called."""
+    function = getattr(owners[0], name)
+
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        at = time.time_ns() // 1000
+        result = function(*args, **kwargs)
+        try:
+            note(at, *args, **kwargs)
+        except Exception as error:
+            _say(f"a call of {name} is not recorded: {error!r}")
+        return result
+
+    for owner in owners:
+        setattr(owner, name, called)
 
 
 def _watch(torch):
-    """Torch was imported: be called when CUDA starts, and learn of the limit that snapshots do not hold."""
+    """Torch was imported: be called when CUDA starts, and learn of what histories do not hold."""
     recorder = _Recorder(torch)
-    set_fraction = torch.cuda.memory.set_per_process_memory_fraction
+    cuda = torch.cuda
 
-    def set_per_process_memory_fraction(fraction, device=None):
-        set_fraction(fraction, device)
-        recorder.fraction = fraction
+    def fraction_set(at, fraction, device=None):
+        index = cuda._utils._get_device_index(device, optional=True)
+        recorder.fractions[index] = fraction
+        recorder.called(at, "set_per_process_memory_fraction", fraction=fraction, device=index)
 
-    set_per_process_memory_fraction.__doc__ = set_fraction.__doc__
-    torch.cuda.memory.set_per_process_memory_fraction = set_per_process_memory_fraction
-    torch.cuda.set_per_process_memory_fraction = set_per_process_memory_fraction
-    torch.cuda._lazy_call(recorder.start)
+    def stream_recorded(at, tensor, stream):
+        # Tensors of other classes (fake ones, those of compilers) may have no memory.
+        plain = type(tensor) is torch.Tensor
+        addr = tensor.untyped_storage().data_ptr() if plain else None
+        recorder.called(at, "record_stream", addr=addr, stream=getattr(stream, "cuda_stream", None))
+
+    def told(name):
+        return lambda at, *args, **kwargs: recorder.called(at, name)
+
+    both = cuda.memory, cuda
+    watched = [(both, "set_per_process_memory_fraction", fraction_set), ([torch.Tensor], "record_stream", stream_recorded)]
+    watched += [(both, name, told(name)) for name in ("empty_cache", "reset_peak_memory_stats")]
+    watched += [([cuda.nvtx], "range_push", lambda at, msg: recorder.range_begins(msg))]
+    watched += [([cuda.nvtx], "range_pop", lambda at: recorder.range_ends())]
+    for owners, name, note in watched:
+        try:
+            _wrap(owners, name, note)
+        except Exception as error:
+            _say(f"calls of {name} are not recorded: {error!r}")
+    cuda._lazy_call(recorder.start)
 
 
 class _Finder:

@@ -1,8 +1,14 @@
-from . import memory  # noqa: F401
-from .memory import memory_stats, set_per_process_memory_fraction  # noqa: F401
+from . import memory, nvtx  # noqa: F401
+from .memory import empty_cache, memory_stats, reset_peak_memory_stats, set_per_process_memory_fraction  # noqa: F401
 
 _queued_calls = []
 _initialized = False
+
+
+class _utils:
+    @staticmethod
+    def _get_device_index(device, optional=False):
+        return 0 if device is None else device
 
 
 class _Properties:

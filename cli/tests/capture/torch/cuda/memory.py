@@ -1,5 +1,6 @@
 import os
 import pickle
+import time
 
 _recording = None
 _metadata = []
@@ -13,12 +14,21 @@ def _record_memory_history(enabled="all", context="all", stacks="all", max_entri
 
 def _snapshot(device=None, augment_with_fx_traces=False):
     assert _recording is not None, "the history was not switched on"
+    time.sleep(float(os.environ.get("FAKE_SNAPSHOT_TAKES", "0")))
     with open(os.environ["FAKE_SNAPSHOT"], "rb") as file:
         return pickle.load(file)
 
 
 def _set_memory_metadata(metadata):
     _metadata.append(metadata)
+
+
+def empty_cache():
+    pass
+
+
+def reset_peak_memory_stats(device=None):
+    pass
 
 
 def memory_stats():
