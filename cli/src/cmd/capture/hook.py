@@ -14,6 +14,8 @@ import sys
 import time
 
 _CALLS_KEPT = 20_000
+_RANGES_KEPT = 64
+_RANGES_SHOWN = 4
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SPOOL = os.environ.get("POOLSIM_CAPTURE_SPOOL", "")
 
@@ -130,23 +132,33 @@ class _Recorder:
 
     def _mark(self):
         if self.mark is not None:
-            self.mark(": ".join([f"step {self.steps}"] + self.ranges))
+            self.mark(": ".join([f"step {self.steps}"] + self.ranges[-_RANGES_SHOWN:]))
 
     def range_begins(self, name):
-        self.ranges.append(str(name)[:80])
-        self._mark()
+        if not self._traced():
+            self.ranges = self.ranges[-_RANGES_KEPT:] + [str(name)[:80]]
+            self._mark()
 
     def range_ends(self):
-        if self.ranges:
+        if self.ranges and not self._traced():
             self.ranges.pop()
             self._mark()
+
+    def _traced(self):
+        """torch.compile calls functions once more to see what they do; no range begins or ends then."""
+        guards = sys.modules.get("torch._guards")
+        return guards is not None and guards.TracingContext.try_get() is not None
 
     def _watch_steps(self):
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         every = int(os.environ.get("POOLSIM_CAPTURE_EVERY_STEPS", "0"))
+        compiler = self.torch.compiler
 
         def after_step(*_):
+            # A compiled step is traced with its hooks: what follows would break its graph and have it compiled at each step.
+            if compiler.is_compiling():
+                return
             self.steps += 1
             self._mark()
             if every > 0 and self.steps % every == 0:
