@@ -6,6 +6,7 @@
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <random>
+#include <thread>
 #include <vector>
 
 static unsigned long long granted, frees, bytes, live, peak;
@@ -88,7 +89,10 @@ static void pools(int n, bool endless) {
             // All before this line is counted; what follows is not.
             std::printf("{\"granted\": %llu, \"frees\": %llu, \"bytes\": %llu, \"peak\": %llu}\n", granted, frees, bytes, peak);
             std::fflush(stdout);
-            for (;;) need(cudaStreamSynchronize(streams[0]), "sync");
+            for (;;) {
+                need(cudaStreamSynchronize(streams[0]), "sync");
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
         }
     }
     for (auto &block : blocks) {

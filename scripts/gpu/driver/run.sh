@@ -77,7 +77,7 @@ captured 6 "count-static-killed-auto" auto timeout -s KILL 3 "$work/count-static
 
 step 10 time-plain "$work/count-static" time 20000
 for via in cupti preload; do
-    step 10 "time-$via" "$bin/poolsim" capture --driver --via "$via" -o "$work/time.pst" -- "$work/count-static" time 20000
+    step 15 "time-$via" "$bin/poolsim" capture --driver --via "$via" -o "$work/time.pst" -- "$work/count-static" time 20000
     rm -f "$work/time.pst"
 done
 
