@@ -178,6 +178,20 @@ fn threads_lose_nothing_and_addresses_stay_in_order() {
 }
 
 #[test]
+fn each_of_many_calls_is_its_own_librarys() {
+    let built = Built::new();
+    for set in [Set::Both, Set::Injected, Set::NoCupti] {
+        let ran = built.run("lookup", "layers", set);
+        assert_eq!(counted(&ran.logs[0]), ran.said);
+        let trace = &ran.logs[0];
+        for (event, stack) in trace.events.iter().zip(&trace.event_stacks) {
+            let library = &trace.stacks.stack(*stack).next().unwrap().file;
+            assert_eq!(library == "liblayer.so", event.size == 3000, "{library}, {}", event.size);
+        }
+    }
+}
+
+#[test]
 fn what_was_recorded_outlives_the_program() {
     let built = Built::new();
     for set in [Set::Both, Set::NoCupti] {

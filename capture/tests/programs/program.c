@@ -98,6 +98,12 @@ int main(int argc, char **argv) {
         for (uintptr_t n = 0; n < THREADS; n++) pthread_create(&threads[n], NULL, round_trips, (void *)n);
         for (int n = 0; n < THREADS; n++) pthread_join(threads[n], NULL);
         for (int n = 0; n < THREADS; n++) { granted += ROUNDS; frees += ROUNDS; bytes += (unsigned long long)ROUNDS * (512 + n); }
+    } else if (!strcmp(end, "layers")) {
+        for (int n = 0; n < 1000; n++) {
+            Ptr a, b;
+            p_cuMemAlloc_v2(&a, 1000); granted_now(1000);
+            library_alloc(p_cuMemAlloc_v2, &b, 3000); granted_now(3000);
+        }
     } else {
         all_kinds();
     }
