@@ -6,7 +6,8 @@ defaults fail; the failed run's snapshot is shown to `poolsim advise`, and the l
     prove_advice.py --job NAME ...            one run, for the first form
 
 The memory that a job has is set by torch.cuda.set_per_process_memory_fraction: half a per cent more than the least on which a recording
-with room would live under expandable segments, as `poolsim frontier` finds.
+with room would live under expandable segments, as `poolsim frontier` finds. Where the defaults need less than those, the job is run on each
+of four shares of what the defaults need, whatever comes of the advice there.
 """
 
 import concurrent.futures
@@ -24,6 +25,8 @@ JOBS = {
     "serve": "decoder in ten conversations by turns, whose key-value caches grow by concatenation",
 }
 REPEATS = 2
+# Of the least memory of the defaults, for jobs that expandable segments do not suit.
+SHARES = [0.99, 0.97, 0.95, 0.93]
 GIB = 1 << 30
 
 
@@ -190,7 +193,7 @@ def start(name, conf="", fraction=1.0, snapshot=""):
 
 
 def prove(name, poolsim, out):
-    """All runs of one job."""
+    """All runs of one job, a result for each memory that it is given."""
 
     def ask(*arguments):
         done = subprocess.run([poolsim, *map(str, arguments), "--json"], capture_output=True, text=True, timeout=150)
@@ -204,30 +207,37 @@ def prove(name, poolsim, out):
             runs = [pool.submit(start, name, **how, snapshot=snapshot) for snapshot in snapshots]
             return [run.result() for run in runs]
 
+    def follow(capacity):
+        fraction, size = capacity / total, f"{capacity >> 20}MiB"
+        limits = ["--device-memory", total, "--memory-fraction", fraction]
+        fails = repeat(f"{size}-failed", fraction=fraction)
+        advice = ask("advise", out / f"{name}-{size}-failed.pickle", *limits)
+        conf = advice["conf"]
+        advised = repeat(f"{size}-advised", conf=conf, fraction=fraction)
+        replayed = ask("replay", room, "-p", conf or "pytorch", *limits)["runs"][0]["metrics"]
+        return {
+            "job": name,
+            "least_bytes": least,
+            "capacity_bytes": capacity,
+            "with_room": with_room,
+            "default": fails,
+            "advice": {"verdict": advice["verdict"], "line": advice["line"], "conf": conf, "confidence": advice["confidence"]},
+            "advised": advised,
+            "predicted_peak_reserved_bytes": replayed["peak_reserved_bytes"],
+            "predicted_ooms": replayed["ooms"],
+        }
+
     room = out / f"{name}-room.pickle"
     with_room = start(name, snapshot=room)
     total = with_room["total_bytes"]
     frontiers = ask("frontier", room, "-p", "pytorch", "-p", "expandable", "--device-memory", total)["frontiers"]
     least = {f["label"]: f["smallest_bytes"] for f in frontiers}
-    capacity = int(least["expandable"] * 1.005) >> 21 << 21
-    fraction = capacity / total
-    limits = ["--device-memory", total, "--memory-fraction", fraction]
-    fails = repeat("failed", fraction=fraction)
-    advice = ask("advise", out / f"{name}-failed.pickle", *limits)
-    conf = advice["conf"]
-    advised = repeat("advised", conf=conf, fraction=fraction)
-    replayed = ask("replay", room, "-p", conf or "pytorch", *limits)["runs"][0]["metrics"]
-    return {
-        "job": name,
-        "least_bytes": least,
-        "capacity_bytes": capacity,
-        "with_room": with_room,
-        "default": fails,
-        "advice": {"verdict": advice["verdict"], "line": advice["line"], "conf": conf, "confidence": advice["confidence"]},
-        "advised": advised,
-        "predicted_peak_reserved_bytes": replayed["peak_reserved_bytes"],
-        "predicted_ooms": replayed["ooms"],
-    }
+    given = [least["expandable"] * 1.005]
+    if given[0] >= least["pytorch"]:
+        given = [least["pytorch"] * share for share in SHARES]
+    capacities = [int(capacity) >> 21 << 21 for capacity in given]
+    with concurrent.futures.ThreadPoolExecutor(len(capacities)) as pool:
+        return list(pool.map(follow, capacities))
 
 
 def prove_all(poolsim, out):
@@ -235,10 +245,11 @@ def prove_all(poolsim, out):
     with concurrent.futures.ThreadPoolExecutor(len(JOBS)) as pool, open(out / "advice.jsonl", "w") as file:
         for name, run in [(name, pool.submit(prove, name, poolsim, out)) for name in JOBS]:
             try:
-                result = run.result()
+                results = run.result()
             except Exception as error:  # one job's trouble must not lose the others' results
-                result = {"job": name, "error": str(error)}
-            print(json.dumps(result), file=file, flush=True)
+                results = [{"job": name, "error": str(error)}]
+            for result in results:
+                print(json.dumps(result), file=file, flush=True)
 
 
 def table(out):
@@ -251,13 +262,14 @@ def table(out):
             continue
         gib = lambda n: f"{n / GIB:.2f} GiB"
         ended = lambda runs: f"{sum(run['finished'] for run in runs)} of {len(runs)} finish"
+        refused = f" ({r['predicted_ooms']} refused)" if r["predicted_ooms"] else ""
         peaks = sorted({run["peak_reserved_bytes"] for run in r["advised"]})
         digests = [{run["losses_sha256"] for run in runs} for runs in ([r["with_room"]], r["advised"])]
         same = "the same" if digests[0] == digests[1] else "differ, as those of two runs alike do" if len(digests[1]) > 1 else "differ"
         print(
             f"| {JOBS[r['job']]} | {gib(r['least_bytes']['pytorch'])}, {gib(r['least_bytes']['expandable'])} | "
             f"{gib(r['capacity_bytes'])} | {ended(r['default'])} (step {' '.join(str(run['steps']) for run in r['default'])}) | "
-            f"`{r['advice']['line']}` | {ended(r['advised'])} | {gib(r['predicted_peak_reserved_bytes'])}, "
+            f"`{r['advice']['line']}` | {ended(r['advised'])} | {gib(r['predicted_peak_reserved_bytes'])}{refused}, "
             f"{' or '.join(map(gib, peaks))} | {same} |"
         )
 
